@@ -1,0 +1,60 @@
+# make demo [BACKEND=tensorflow|jax|torch]   train, test and export a pronouncing Transformer
+# make test                                  the whole suite on the three backends
+# make bench                                 us against the peers, in one run
+# make venv                                  only the environment for the demo
+
+BACKEND ?= tensorflow
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TOKENIZERS_PARALLELISM ?= false
+
+# The JAX demo writes a SavedModel too, which takes TensorFlow to write and to load.
+EXTRAS_tensorflow := tensorflow,examples
+EXTRAS_jax := jax,tensorflow,examples
+EXTRAS_torch := torch,onnx,examples
+ifeq ($(EXTRAS_$(BACKEND)),)
+$(error BACKEND must be tensorflow, jax or torch, not '$(BACKEND)')
+endif
+
+.PHONY: venv demo dev test bench lint clean
+
+venv: $(VENV)/.demo-$(BACKEND)
+
+demo: venv
+	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pronounce.py
+
+dev: $(VENV)/.dev
+
+test: dev lint
+	rm -f .coverage .coverage.*
+	for backend in tensorflow jax torch; do \
+	  echo "== $$backend"; \
+	  KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report= || exit 1; \
+	  mv .coverage .coverage.$$backend; \
+	done
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --fail-under=95
+
+lint: dev
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
+
+bench: dev
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache .coverage*
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "kerasmodels needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-$(BACKEND): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[$(EXTRAS_$(BACKEND))]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.demo-tensorflow $(VENV)/.demo-jax $(VENV)/.demo-torch

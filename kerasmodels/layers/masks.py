@@ -1,0 +1,77 @@
+"""Attention masks: True (or 1) means keep, everywhere.
+
+A mask enters in the shape its owner knows it in, padding as ``(batch, length)`` and attention as
+``(batch, target, source)`` or ``(batch, heads, target, source)``, and is combined with the others
+by AND. No additive masks and no large negative numbers: those are the kernel's affair.
+"""
+
+from keras import ops
+from keras.src.backend import get_keras_mask  # Keras has no public reader for its implicit masks
+
+
+def causal_mask(target_length, source_length, start_index=0):
+    """Which source positions a target position may see: itself and what came before.
+
+    Args:
+        target_length: Number of queries, an integer or a scalar tensor.
+        source_length: Number of keys, an integer or a scalar tensor.
+        start_index: Position of the first query among the keys (decoding with a cache).
+
+    Returns:
+        Boolean tensor of shape `(target_length, source_length)`.
+
+    Example:
+    ```python
+    causal_mask(2, 3)  # [[True, False, False], [True, True, False]]
+    ```
+    """
+    targets = ops.arange(target_length, dtype="int32") + ops.cast(start_index, "int32")
+    sources = ops.arange(source_length, dtype="int32")
+    return ops.expand_dims(targets, 1) >= ops.expand_dims(sources, 0)
+
+
+def window_mask(target_length, source_length, window, start_index=0):
+    """Restricted self-attention (section 4 of the Transformer paper): keys at most `window` away.
+
+    Args:
+        target_length: Number of queries, an integer or a scalar tensor.
+        source_length: Number of keys, an integer or a scalar tensor.
+        window: Greatest distance on each side; the paper's r is `2 * window + 1`.
+        start_index: Position of the first query among the keys.
+
+    Returns:
+        Boolean tensor of shape `(target_length, source_length)`.
+    """
+    targets = ops.arange(target_length, dtype="int32") + ops.cast(start_index, "int32")
+    sources = ops.arange(source_length, dtype="int32")
+    return ops.abs(ops.expand_dims(targets, 1) - ops.expand_dims(sources, 0)) <= window
+
+
+def combine_masks(*masks):
+    """AND of all masks that are not `None`, as boolean; `None` when there is none.
+
+    Args:
+        *masks: Boolean or 0/1 tensors of shapes that broadcast, or `None`.
+
+    Returns:
+        A boolean tensor, or `None`.
+    """
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def with_implicit_mask(tensor, mask=None):
+    """`mask` combined by AND with the mask that Keras carries on `tensor` (`mask_zero=True`).
+
+    Args:
+        tensor: Tensor of shape `(batch, length, ...)` that may carry a Keras mask.
+        mask: Explicit padding mask `(batch, length)`, or `None`.
+
+    Returns:
+        Boolean tensor `(batch, length)`, or `None` when there is neither.
+    """
+    return combine_masks(mask, None if tensor is None else get_keras_mask(tensor))

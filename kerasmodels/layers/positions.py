@@ -1,0 +1,168 @@
+"""Where a token stands: sinusoids (Vaswani et al. 2017, section 3.5) and learned positions."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class PositionalEncoding(keras.layers.Layer):
+    """Adds the sinusoids of section 3.5 to its input.
+
+    `PE(pos, 2i) = sin(pos / max_wavelength^(2i/d))` and `PE(pos, 2i+1) = cos(same angle)`. They
+    are computed in float32 whatever the policy; an odd width has one sine more than cosines.
+
+    Args:
+        max_wavelength: Wavelength towards which the last columns go, over 2 pi.
+        layout: `"interleaved"`, sine and cosine in turn as in the paper, or `"halves"`, all sines
+            and then all cosines as in Marian and much common code: the same numbers in another
+            order. (The tensor2tensor table has another exponent and is not offered.)
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        start_index: Position of the first column, an integer or a scalar int32 tensor.
+
+    Returns:
+        `(batch, length, hidden_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: If `layout` is unknown or `max_wavelength` is not positive.
+
+    Example:
+    ```python
+    x = kerasmodels.layers.PositionalEncoding()(keras.ops.zeros((1, 50, 512)))  # (1, 50, 512)
+    ```
+    """
+
+    def __init__(self, max_wavelength=10000.0, layout="interleaved", **kwargs):
+        super().__init__(**kwargs)
+        if layout not in ("interleaved", "halves"):
+            raise ValueError(
+                f'`layout` must be "interleaved" or "halves". Received: layout={layout!r}'
+            )
+        if max_wavelength <= 0:
+            raise ValueError(
+                f"`max_wavelength` must be positive. Received: max_wavelength={max_wavelength}"
+            )
+        self.supports_masking = True
+        self.max_wavelength = max_wavelength
+        self.layout = layout
+
+    def table(self, length, hidden_dim, start_index=0):
+        """The encoding itself.
+
+        Args:
+            length: Number of positions, an integer or a scalar tensor.
+            hidden_dim: Number of columns, an integer.
+            start_index: Position of the first row.
+
+        Returns:
+            float32 tensor of shape `(length, hidden_dim)`.
+        """
+        # Column j belongs to pair j // 2; in "halves" the even columns come first.
+        columns = np.arange(hidden_dim)
+        if self.layout == "halves":
+            columns = np.concatenate([columns[0::2], columns[1::2]])
+        # An angle of thousands of radians in float32 has lost its last digits before sin sees it.
+        # In turns, as a 32-bit fraction, whole turns fall off by themselves as integers overflow,
+        # and what remains is exact to position * 2^-33.
+        turns = self.max_wavelength ** (-2.0 * (columns // 2) / hidden_dim) / (2 * math.pi)
+        steps = np.round(np.mod(turns, 1.0) * 2.0**32).astype(np.uint64).astype(np.uint32)
+        positions = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
+        product = ops.expand_dims(positions, 1) * ops.convert_to_tensor(steps.view(np.int32))[None]
+        angles = ops.cast(product, "float32") * np.float32(2 * math.pi / 2.0**32)
+        return ops.where(columns % 2 == 0, ops.sin(angles), ops.cos(angles))
+
+    def call(self, inputs, start_index=0):
+        """Adds the positions; see the class for the arguments."""
+        table = self.table(ops.shape(inputs)[1], inputs.shape[-1], start_index)
+        return inputs + ops.cast(table, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        """The input's shape."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "max_wavelength": self.max_wavelength,
+            "layout": self.layout,
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds a learned vector per position to its input (section 3.5, table 3 row E).
+
+    Args:
+        max_sequence_length: Number of positions that are learned.
+        initializer: Of the table. Defaults to a normal distribution of deviation 0.02.
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        start_index: Position of the first column, an integer or a scalar int32 tensor.
+
+    Returns:
+        `(batch, length, hidden_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: If `max_sequence_length` is not positive, or the input reaches beyond it.
+
+    Example:
+    ```python
+    x = kerasmodels.layers.PositionEmbedding(512)(keras.ops.zeros((1, 50, 64)))  # (1, 50, 64)
+    ```
+    """
+
+    def __init__(self, max_sequence_length, initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        if int(max_sequence_length) != max_sequence_length or max_sequence_length < 1:
+            raise ValueError(
+                "`max_sequence_length` must be a positive integer. "
+                f"Received: max_sequence_length={max_sequence_length}"
+            )
+        self.supports_masking = True
+        self.max_sequence_length = max_sequence_length
+        if initializer is None:
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, inputs_shape):
+        """Creates the table, `(max_sequence_length, hidden_dim)`."""
+        self.embeddings = self.add_weight(
+            shape=(self.max_sequence_length, inputs_shape[-1]),
+            initializer=self.initializer,
+            name="embeddings",
+        )
+
+    def call(self, inputs, start_index=0):
+        """Adds the positions; see the class for the arguments."""
+        length = ops.shape(inputs)[1]
+        if isinstance(length, int):
+            end = length + (start_index if isinstance(start_index, int) else 0)
+            if end > self.max_sequence_length:
+                raise ValueError(
+                    f"The input reaches to length {end}, beyond the {self.max_sequence_length} "
+                    f"positions that are learned (max_sequence_length={self.max_sequence_length})."
+                )
+        start = ops.stack([ops.cast(start_index, "int32"), ops.zeros((), dtype="int32")])
+        table = ops.convert_to_tensor(self.embeddings)  # (max_sequence_length, hidden_dim)
+        table = ops.slice(table, start, (length, inputs.shape[-1]))
+        return inputs + ops.cast(table, inputs.dtype)
+
+    def compute_output_shape(self, inputs_shape):
+        """The input's shape."""
+        return inputs_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "max_sequence_length": self.max_sequence_length,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }
