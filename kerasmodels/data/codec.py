@@ -1,0 +1,178 @@
+"""Text to ids and back: what `Vocabulary` and the tokenizers have in common."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+
+class TextCodec:
+    """Text to ids and back, with four special tokens at the front of every vocabulary.
+
+    Padding is 0, the start token 1, the end token 2 and the unknown token 3. Text never turns
+    into one of the first three, not even text that spells them.
+
+    Subclasses write `_encode_batch`, `_join` and `_to_json`, and their constructor takes what
+    `_to_json` returns.
+    """
+
+    pad_id = 0
+    start_id = 1
+    end_id = 2
+    unknown_id = 3
+
+    def __init__(self, tokens: Sequence[str]):
+        tokens = list(tokens)
+        if not all(isinstance(token, str) and token for token in tokens):
+            bad = next(token for token in tokens if not (isinstance(token, str) and token))
+            raise ValueError(f"`tokens` must be non-empty strings. Received: {bad!r}.")
+        if len(set(tokens)) != len(tokens):
+            twice = next(token for token in tokens if tokens.count(token) > 1)
+            raise ValueError(f"`tokens` must differ from one another. Received twice: {twice!r}.")
+        self.tokens = tokens
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of ids, special tokens included."""
+        return len(self.tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(vocabulary_size={self.vocabulary_size})"
+
+    def encode(self, text, add_end: bool = False) -> list[int]:
+        """Turns a text into ids.
+
+        Args:
+            text: A string (`Vocabulary` also takes a sequence of tokens).
+            add_end: Whether the end token is appended, as published translation models expect
+                of their source. Targets need none: `BucketedPairs` adds it.
+
+        Returns:
+            A list of ids, without start token. The empty text has none.
+        """
+        return self.encode_batch([text], add_end)[0]
+
+    def encode_batch(self, texts: Iterable, add_end: bool = False) -> list[list[int]]:
+        """Turns many texts into ids, each as `encode` does."""
+        if isinstance(texts, str):
+            raise ValueError(f"`texts` must be a list of texts, not a text. Received: {texts!r}.")
+        texts = list(texts)
+        encoded = self._encode_batch(texts) if texts else []
+        return [ids + [self.end_id] for ids in encoded] if add_end else encoded
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Turns ids into text, up to the first end token.
+
+        Padding and start tokens are left out; an unknown token reads `<unk>`.
+
+        Args:
+            ids: Integers of rank 1: a list, a tuple or an array, such as a row of what
+                `generate` returns.
+
+        Returns:
+            A string.
+
+        Raises:
+            ValueError: An id lies outside the vocabulary (behind the end token too), or `ids`
+                are not integers of rank 1.
+        """
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        """Turns many rows of ids into texts, each as `decode` does.
+
+        Args:
+            ids: Integers of rank 2, or a list of rows of any length.
+
+        Returns:
+            A list of strings.
+
+        Raises:
+            ValueError: As `decode`.
+        """
+        rows = [self._text_ids(row) for row in ids]
+        return self._decode_batch(rows) if rows else []
+
+    def _text_ids(self, ids) -> list[int]:
+        """The ids of a row that stand for text, after checking all of them."""
+        ids = np.asarray(ids if len(np.shape(ids)) != 1 or len(ids) else np.zeros(0, "int32"))
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ValueError(
+                f"Ids must be integers of rank 1. Received: shape {ids.shape}, dtype {ids.dtype}."
+            )
+        outside = (ids < 0) | (ids >= self.vocabulary_size)
+        if outside.any():
+            raise ValueError(
+                f"Ids must lie in [0, {self.vocabulary_size}), the vocabulary. "
+                f"Received: {int(ids[outside.argmax()])}."
+            )
+        ends = np.flatnonzero(ids == self.end_id)
+        ids = ids[: ends[0]] if len(ends) else ids
+        return ids[(ids != self.pad_id) & (ids != self.start_id)].tolist()
+
+    def save(self, path: str | Path) -> None:
+        """Writes everything `load` needs to one JSON file.
+
+        The file appears whole or not at all: what stood there before a failed save still does.
+
+        Args:
+            path: The file to write.
+        """
+        path = Path(path)
+        content = json.dumps({"class": type(self).__name__, **self._to_json()}, ensure_ascii=False)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(content + "\n")
+            os.replace(scratch, path)
+        except BaseException:
+            os.unlink(scratch)
+            raise
+
+    @classmethod
+    def load(cls, path: str | Path):
+        """Reads what `save` wrote.
+
+        Args:
+            path: A JSON file.
+
+        Returns:
+            An instance of this class, equal to the one that was saved.
+
+        Raises:
+            ValueError: The file is not JSON, was written by another class, or lacks an entry.
+            FileNotFoundError: There is no such file.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            written_by = content.pop("class")
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"`path` must be a JSON file written by `{cls.__name__}.save`. Received: {path}."
+            ) from error
+        if written_by != cls.__name__:
+            raise ValueError(
+                f"`path` must be written by `{cls.__name__}.save`. Received: {path}, written by "
+                f"`{written_by}`."
+            )
+        try:
+            return cls(**content)
+        except TypeError as error:
+            raise ValueError(f"{path} does not hold a {cls.__name__}: {error}.") from error
+
+    def _encode_batch(self, texts: list) -> list[list[int]]:
+        raise NotImplementedError
+
+    def _decode_batch(self, rows: list[list[int]]) -> list[str]:
+        raise NotImplementedError
+
+    def _to_json(self) -> dict:
+        raise NotImplementedError
