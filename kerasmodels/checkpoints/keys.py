@@ -1,0 +1,225 @@
+"""Key tables: how the names in a checkpoint and the weights of a model correspond.
+
+A table is data. It names weights by the path of attributes that leads to them, so it imports no
+model, and it is read in both directions: from a file into a model and back.
+"""
+
+import fnmatch
+from dataclasses import dataclass
+
+import numpy as np
+from keras import ops
+
+from kerasmodels.checkpoints.files import TensorFiles
+
+# name -> (file to model, model to file)
+TRANSFORMS = {
+    "transpose": (np.transpose, np.transpose),  # torch's Linear keeps (output, input)
+    "row": (lambda x: x[0], lambda x: x[None]),  # (1, n) <-> (n,)
+}
+
+# What files hold besides weights, whatever the family: buffers that follow from the
+# configuration, and what an optimizer left behind.
+DERIVED = (
+    "*position_ids",
+    "optimizer.*",
+    "*/adam_m",
+    "*/adam_v",
+    "*/Adam",
+    "*/Adam_1",
+    "global_step",
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One weight, or the same weight of every block of a list.
+
+    Args:
+        name: its name in a file, such as ``"model.encoder.layers.{i}.fc1.weight"``.
+        path: the attributes that lead to the variable, such as
+            ``"encoder_blocks.{i}.feed_forward.intermediate_dense.kernel"``. Where an attribute
+            is ``None`` or missing, the model does without this weight.
+        transform: ``None``, ``"transpose"`` or ``"row"``.
+        tied: other names under which files hold the same tensor. Any of them will do for
+            reading; those that are there must agree. Only ``name`` is written.
+        optional: a file may lack it; then the weight is zero.
+        hidden: the axes of the variable that run over the features of the hidden states.
+    """
+
+    name: str
+    path: str
+    transform: str | None = None
+    tied: tuple[str, ...] = ()
+    optional: bool = False
+    hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The keys of a family.
+
+    Args:
+        keys: a ``Key`` for each weight.
+        prefix: what files put in front of all names when the model has a head, and leave out
+            when it has none; both are read.
+        derived: globs of names that may be ignored on reading, since their content follows from
+            the configuration.
+        heads: globs of names that belong to heads; ignored where the model has no such head, so
+            that an encoder can be taken from a file with heads.
+    """
+
+    keys: tuple[Key, ...]
+    prefix: str = ""
+    derived: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A key that was resolved: the names it has in files, and the variable."""
+
+    key: Key
+    names: tuple[str, ...]
+    variable: object
+
+    @property
+    def file_shape(self):
+        """The shape that the tensor has in a file."""
+        template = np.broadcast_to(np.float32(0), tuple(self.variable.shape))
+        return self.to_file(template).shape
+
+    def to_file(self, array):
+        """Return an array of the variable's layout in that of the file."""
+        return TRANSFORMS[self.key.transform][1](array) if self.key.transform else array
+
+    def to_model(self, array):
+        """Return an array of the file's layout in that of the variable."""
+        return TRANSFORMS[self.key.transform][0](array) if self.key.transform else array
+
+
+def bind(model, table):
+    """Find the variable of every key of a table.
+
+    Returns:
+        A list of ``Binding``, in the table's order.
+
+    Raises:
+        ValueError: the model has weights for which the table has no name.
+    """
+    bindings = []
+    for key in table.keys:
+        for index in _indices(model, key.path):
+            variable = _follow(model, key.path.replace("{i}", index))
+            if variable is not None:
+                names = tuple(name.replace("{i}", index) for name in (key.name, *key.tied))
+                bindings.append(Binding(key, names, variable))
+    bound = {id(binding.variable) for binding in bindings}
+    nameless = [v.path for v in model.weights if id(v) not in bound]
+    if nameless:
+        raise ValueError(f"the checkpoint format has no name for the weights {nameless}")
+    return bindings
+
+
+def _indices(model, path):
+    if "{i}" not in path:
+        return [""]
+    return [str(i) for i in range(len(_follow(model, path.split(".{i}")[0]) or ()))]
+
+
+def _follow(thing, path):
+    for part in path.split("."):
+        thing = thing[int(part)] if part.isdigit() else getattr(thing, part, None)
+        if thing is None:
+            return None
+    return thing
+
+
+def read_weights(model, folder, table, new_heads=()):
+    """Assign the tensors of a folder to the weights of a model.
+
+    Tensors of any floating type are cast to the variable's. Everything is checked before the
+    first weight changes.
+
+    Args:
+        model: a built model.
+        folder: a folder with weights, see `files.TensorFiles`.
+        table: the family's `KeyTable`.
+        new_heads: names of heads, such as ``("classifier",)``, that keep their initial values,
+            whatever the file holds for them.
+
+    Raises:
+        FileNotFoundError: the folder has no weights.
+        ValueError: tensors are missing, unexpected or misshapen, or tied ones differ; the
+            message lists all of them.
+    """
+    bindings = bind(model, table)
+    known = {name for binding in bindings for name in binding.names}
+    ignored = (*DERIVED, *table.derived, *table.heads)
+
+    def is_new(name):
+        return any(f".{head}." in f".{name}" for head in new_heads)
+
+    absent = [head for head in new_heads if not any(f".{head}." in f".{n}" for n in known)]
+    if absent:
+        raise ValueError(f"new_heads={list(new_heads)}: the model has no head named {absent}")
+    with TensorFiles(folder) as tensors:
+        found, problems = {}, []  # found: the table's name -> the file's name
+        for name, shape in tensors.shapes.items():
+            spellings = (name, table.prefix + name, name.removeprefix(table.prefix))
+            ours = next((spelling for spelling in spellings if spelling in known), None)
+            if ours is not None:
+                found[ours] = name
+            elif not is_new(name) and not any(fnmatch.fnmatchcase(name, g) for g in ignored):
+                problems.append(f"unexpected: {name} {shape}")
+        todo = []
+        for binding in bindings:
+            if is_new(binding.names[0]):
+                continue
+            there = [found[name] for name in binding.names if name in found]
+            if not there and not binding.key.optional:
+                problems.append(f"missing: {binding.names[0]} {binding.file_shape}")
+            wrong = [n for n in there if tensors.shapes[n] != binding.file_shape]
+            for name in wrong:
+                problems.append(
+                    f"misshapen: {name} {tensors.shapes[name]}, expected {binding.file_shape}"
+                )
+            if len(there) > 1 and not wrong:
+                first = tensors.read(there[0])
+                for name in there[1:]:
+                    if not np.array_equal(first, tensors.read(name)):
+                        problems.append(f"different, but one weight here: {there[0]} and {name}")
+            todo.append((binding, there[0] if there else None))
+        if problems:
+            lines = "\n  ".join(sorted(problems))
+            raise ValueError(f"{str(tensors.path)!r} does not fit the model:\n  {lines}")
+        for binding, name in todo:
+            if name is None:
+                array = np.zeros(binding.variable.shape, "float32")
+            else:
+                array = binding.to_model(tensors.read(name)).astype("float32")
+            binding.variable.assign(array)
+
+
+def weights_for_file(model, table, order=None):
+    """Return the weights of a model under their names in files.
+
+    Args:
+        model: a built model.
+        table: the family's `KeyTable`.
+        order: a permutation of the hidden features: they are written in this order, which
+            changes nothing that the model computes.
+
+    Returns:
+        A dictionary of numpy arrays.
+
+    Raises:
+        ValueError: the table has no name for some weight.
+    """
+    tensors = {}
+    for binding in bind(model, table):
+        array = ops.convert_to_numpy(binding.variable)
+        for axis in binding.key.hidden if order is not None else ():
+            array = np.take(array, order, axis)
+        tensors[binding.names[0]] = binding.to_file(array)
+    return tensors
