@@ -1,0 +1,33 @@
+"""How a model learns: losses, schedules, metrics, callbacks. Knows no model."""
+
+from kerasmodels.training.accumulation import GradientAccumulation
+from kerasmodels.training.averaging import KeepLastCheckpoints, average_checkpoints
+from kerasmodels.training.callbacks import GenerationCallback
+from kerasmodels.training.fit_on_replicas import FitOnReplicas
+from kerasmodels.training.gradients import value_and_grad
+from kerasmodels.training.losses import SmoothedCrossEntropy
+from kerasmodels.training.metrics import MaskedAccuracy, Perplexity, TokenLoss
+from kerasmodels.training.optimizers import AdamW
+from kerasmodels.training.portable import PortableModel
+from kerasmodels.training.schedules import LinearCooldown, WarmupInverseSqrt, WarmupLinear
+from kerasmodels.training.text_metrics import Bleu, ErrorRate
+
+__all__ = [
+    "AdamW",
+    "Bleu",
+    "ErrorRate",
+    "FitOnReplicas",
+    "GenerationCallback",
+    "GradientAccumulation",
+    "KeepLastCheckpoints",
+    "LinearCooldown",
+    "MaskedAccuracy",
+    "Perplexity",
+    "PortableModel",
+    "SmoothedCrossEntropy",
+    "TokenLoss",
+    "WarmupInverseSqrt",
+    "WarmupLinear",
+    "average_checkpoints",
+    "value_and_grad",
+]

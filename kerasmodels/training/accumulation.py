@@ -1,0 +1,235 @@
+"""Gradient accumulation that gives what the whole batch would have given."""
+
+import keras
+from keras import ops
+from keras.src.backend import get_keras_mask  # Keras has no public way to read a tensor's mask
+
+from kerasmodels.training.gradients import NestedScope
+from kerasmodels.training.portable import PortableModel
+from kerasmodels.training.replicas import num_replicas
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class GradientAccumulation(PortableModel):
+    """Trains a model on batches that do not fit into memory, several rows at a time.
+
+    Every batch that `fit` is given is split by rows into `steps` micro-batches; their gradients are
+    added up and the optimizer takes one step. A batch of B rows therefore gives the step that it
+    gives without splitting, for the memory of B / steps rows and one copy of the gradients.
+
+    It is exact for means over tokens: each micro-batch's gradient counts with its share of the real
+    tokens, not of the micro-batches, so unequal padding changes nothing. (Keras's
+    `gradient_accumulation_steps` takes the plain mean over batches, which weighs the tokens of
+    short ones more.) What differs from the whole batch is only what looks at rows together or draws
+    numbers: batch normalization normalizes each micro-batch, and dropout masks are other ones.
+
+    Metrics see every micro-batch, and `loss` is the whole batch's. If `steps` does not divide the
+    rows, the sizes differ by one; a batch with fewer rows than `steps` is split into single rows.
+
+    Compile and fit this object and use either one afterwards: the weights are the model's own.
+
+    Args:
+        model: A model with one output. It need not be compiled; its own compilation is not used.
+        steps: The number of micro-batches, at least 1.
+        **kwargs: `keras.Model`'s arguments.
+
+    Compiling it:
+        loss: `training.SmoothedCrossEntropy`, or another loss that has its `token_weight`; or a
+            Keras loss that is a mean over the batch (`reduction="sum_over_batch_size"`), which is
+            split by rows.
+
+    Raises:
+        ValueError: If `steps` is not a positive integer, `model` no Keras model, or the loss no
+            single loss that can be split.
+
+    Example:
+    ```python
+    training = GradientAccumulation(model, steps=4)
+    training.compile("adam", loss=kerasmodels.training.SmoothedCrossEntropy())
+    training.fit(inputs, targets, batch_size=128)  # computes on 32 rows at a time
+    model.save("model.keras")
+    ```
+    """
+
+    def __init__(self, model, steps, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(model, keras.Model):
+            raise ValueError(f"`model` must be a keras.Model. Received: model={model}")
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"`steps` must be an integer >= 1. Received: steps={steps}")
+        self.model = model
+        self.steps = steps
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    def call(self, inputs, training=None):
+        """The model's own output."""
+        return self.model(inputs, training=training)
+
+    def compile(self, optimizer="rmsprop", loss=None, *args, **kwargs):
+        """As `keras.Model.compile`; see the class for the losses that can be split."""
+        name = getattr(loss, "reduction", "sum_over_batch_size")
+        by_tokens = hasattr(loss, "token_weight")
+        by_rows = not by_tokens and name in ("sum_over_batch_size", "mean")
+        if loss is None or isinstance(loss, (dict, list, tuple)) or not (by_tokens or by_rows):
+            raise ValueError(
+                "`loss` must be one loss for the one output: SmoothedCrossEntropy or another with "
+                "a method `token_weight`, or a Keras loss with "
+                f"reduction='sum_over_batch_size'. Received: loss={loss}, reduction={name!r}"
+            )
+        super().compile(optimizer, loss, *args, **kwargs)
+
+    def training_step(self, data):
+        """One optimizer step on one batch, computed in `steps` parts."""
+        data = keras.utils.unpack_x_y_sample_weight(data)
+        if data[1] is None:
+            raise ValueError(
+                "GradientAccumulation needs batches (inputs, targets) or (inputs, targets, "
+                "sample_weight). Received one without targets."
+            )
+        variables = self.trainable_variables
+        optimizer = self._optimizer()
+        # Shares are of this size rather than of the weight, which is known only at the end (it
+        # may depend on the mask of the predictions): sums over tokens would overflow float16.
+        size = ops.cast(ops.size(data[1]), "float32")
+
+        def micro_step(batch, sums):
+            """Adds a micro-batch's gradients, loss and weight to the sums."""
+            x, y, sample_weight = batch
+
+            def loss_fn():
+                y_pred = self(x, training=True)
+                share = self._weight(y, sample_weight, y_pred) / size
+                loss = ops.cast(self.compute_loss(x, y, y_pred, sample_weight), "float32")
+                return loss * share, share, y_pred
+
+            (loss, share, y_pred), gradients = self._gradients(loss_fn, variables, optimizer)
+            if self._compile_metrics is not None:
+                self._compile_metrics.update_state(y, y_pred, sample_weight)
+            return [a + b for a, b in zip(sums, [*gradients, loss, share], strict=True)]
+
+        zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros(()), ops.zeros(())]
+        *gradients, loss, share = self._sum_over_micro_batches(micro_step, data, zeros)
+        # A batch of nothing but padding: no loss and no gradient.
+        scale = ops.divide_no_nan(1.0, share)
+        gradients = [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
+        self._apply(gradients, variables, optimizer)
+        self.loss_tracker.update_state(loss * scale, sample_weight=ops.shape(data[1])[0])
+        return self.get_metrics_result()
+
+    def validation_step(self, data):
+        """Loss and metrics of a batch, computed at once."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        self.loss_tracker.update_state(loss, sample_weight=ops.shape(y)[0])
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def _weight(self, y, sample_weight, y_pred):
+        """How much a micro-batch's loss counts: what its mean divides by."""
+        mask = get_keras_mask(y_pred)
+        if hasattr(self.loss, "token_weight"):
+            return ops.cast(self.loss.token_weight(y, sample_weight, mask), "float32")
+        if mask is not None:
+            raise ValueError(
+                "The predictions carry a mask, so that the loss is a mean over what it keeps, and "
+                f"{self.loss} cannot say how much that is. Use a loss with a method "
+                "`token_weight`, such as SmoothedCrossEntropy."
+            )
+        return ops.cast(ops.size(y), "float32")
+
+    def _sum_over_micro_batches(self, micro_step, data, sums):
+        if keras.backend.backend() == "jax":
+            return self._jax_loop(micro_step, data, sums)
+        # XLA wants static sizes, and replicas cannot meet one another inside of a loop.
+        if keras.backend.backend() == "torch" or self.jit_compile or num_replicas() > 1:
+            return self._unrolled_loop(micro_step, data, sums)
+        return self._tensorflow_loop(micro_step, data, sums)
+
+    def _unrolled_loop(self, micro_step, data, sums):
+        rows = data[1].shape[0]
+        steps = self.steps if rows is None else min(self.steps, rows)
+        for i in range(steps):
+            batch = _map(lambda x, i=i: x[i::steps], data)
+            sums = micro_step(_after(sums, batch), sums)
+        return sums
+
+    def _tensorflow_loop(self, micro_step, data, sums):
+        import tensorflow as tf
+
+        rows = tf.shape(data[1])[0]
+        steps = tf.minimum(self.steps, rows)
+
+        def body(i, sums):
+            part = tf.range(i, rows, steps)
+            return i + 1, micro_step(_map(lambda x: tf.gather(x, part), data), sums)
+
+        # One iteration at a time: several would hold the activations of several.
+        _, sums = tf.while_loop(
+            lambda i, sums: i < steps, body, (tf.constant(0), sums), parallel_iterations=1
+        )
+        return sums
+
+    def _jax_loop(self, micro_step, data, sums):
+        import jax
+
+        rows = data[1].shape[0]
+        steps = min(self.steps, rows)
+        state = self.non_trainable_variables + self.metrics_variables
+
+        def scan(start, count, size, carry):
+            """The micro-batches of one size: `count` of them, from row `start` on."""
+
+            def part(x, i):  # (count * size, ...) -> (size, ...): the rows i, i + count, ...
+                x = ops.reshape(x[start : start + count * size], (size, count, *x.shape[1:]))
+                return jax.lax.dynamic_index_in_dim(x, i, axis=1, keepdims=False)
+
+            def body(carry, i):
+                sums, values = carry
+                with NestedScope(zip(state, values, strict=True)) as scope:
+                    sums = micro_step(_map(lambda x: part(x, i), data), sums)
+                strangers = set(scope.updated) - {id(v) for v in state}
+                if strangers:
+                    raise ValueError(
+                        "The model assigns variables that a micro-batch must not: "
+                        f"{[scope.updated[key].path for key in strangers]}"
+                    )
+                return (sums, [scope.get_current_value(v) for v in state]), None
+
+            return jax.lax.scan(body, carry, jax.numpy.arange(count))[0]
+
+        small, larger = divmod(rows, steps)  # the first `larger` parts have one row more
+        carry = (sums, [v.value for v in state])
+        if larger:
+            carry = scan(0, larger, small + 1, carry)
+        sums, values = scan(larger * (small + 1), steps - larger, small, carry)
+        for variable, value in zip(state, values, strict=True):
+            variable.assign(value)
+        return sums
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            "model": keras.saving.serialize_keras_object(self.model),
+            "steps": self.steps,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Builds it from `get_config`'s result."""
+        model = keras.saving.deserialize_keras_object(config["model"])
+        return cls(model, config["steps"], name=config["name"])
+
+
+def _map(fn, data):
+    return keras.tree.map_structure(lambda x: None if x is None else fn(x), data)
+
+
+def _after(done, batch):
+    """The batch, but not before `done`: TensorFlow would run all parts of the loop at once."""
+    if keras.backend.backend() != "tensorflow":
+        return batch
+    import tensorflow as tf
+
+    with tf.control_dependencies(done):
+        return _map(tf.identity, batch)

@@ -1,0 +1,156 @@
+"""A callback that measures what a model generates, not what it would have predicted next."""
+
+import keras
+import numpy as np
+
+
+class GenerationCallback(keras.callbacks.Callback):
+    """Generates on validation data and puts the metrics of the result into the epoch's logs.
+
+    Give it to `fit` before `EarlyStopping`, `ModelCheckpoint` or `ReduceLROnPlateau`: they find
+    `val_bleu`, `val_per`, ... in the logs, and so does the history. Monitors need their `mode`
+    said (`mode="min"` for error rates). With `every` above 1 the last values stand in the logs of
+    the epochs between, so that a checkpoint of the best model is not overwritten by one that was
+    not measured; before the first generation there are none.
+
+    The model must have `generate(inputs, search=..., max_length=...)` that returns ids
+    `(batch, max_length)`, or `(batch, num_return, max_length)` with the best first.
+
+    Args:
+        validation_data: `(inputs, targets)` in arrays, or batches of such pairs in anything that
+            can be iterated again, such as a `keras.utils.PyDataset` or a list. `inputs` is what
+            `generate` takes: an array or a dictionary of arrays; `targets` are ids
+            `(batch, length)`. A third entry, sample weights, is ignored.
+        metrics: A metric with `name`, `reset_state()`, `update_state(hypotheses, references)` and
+            `result()`, such as `Bleu` or `ErrorRate`, or a list of them.
+        search: The search for `generate`; `None` for the model's default.
+        max_length: How many tokens `generate` may write; `None` for the model's default.
+        decode: Turns the ids of one sequence, a list without padding and end token, into what the
+            metrics compare: a string or a list of tokens. By default the ids themselves.
+        references: For data with several references a source: one list of them a row, in the order
+            of the data and in the form that `decode` gives. By default the targets are the
+            references.
+        batch_size: How many rows of arrays are generated at once; batches stay as they are.
+        every: The number of epochs from one generation to the next.
+        end_id: The id (or ids) after which a sequence is over.
+        pad_id: The id that is no token.
+
+    Raises:
+        ValueError: If there is no metric, if `every` or `batch_size` is not positive, if the data
+            is empty or numbers of references and rows differ.
+
+    Attributes:
+        samples: `(hypothesis, references)` of the first rows of the last generation, to be looked
+            at.
+
+    Example:
+    ```python
+    generation = kerasmodels.training.GenerationCallback(
+        validation_data, metrics=[kerasmodels.training.ErrorRate("token")], max_length=24
+    )
+    stopping = keras.callbacks.EarlyStopping("val_per", mode="min", patience=3)
+    model.fit(data, epochs=20, callbacks=[generation, stopping])
+    ```
+    """
+
+    def __init__(
+        self,
+        validation_data,
+        metrics,
+        search=None,
+        max_length=None,
+        decode=None,
+        references=None,
+        batch_size=64,
+        every=1,
+        end_id=2,
+        pad_id=0,
+    ):
+        super().__init__()
+        self.metrics = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
+        if not self.metrics:
+            raise ValueError("`metrics` must have at least one metric. Received: metrics=[]")
+        for name, value in (("every", every), ("batch_size", batch_size)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        self.validation_data = validation_data
+        self.search = search
+        self.max_length = max_length
+        self.decode = decode
+        self.references = references
+        self.batch_size = int(batch_size)
+        self.every = int(every)
+        self.end_ids = np.atleast_1d(end_id)
+        self.pad_id = pad_id
+        self.samples = []
+        self._last = {}
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Generates every `every` epochs and adds `val_<metric>` to the logs."""
+        if (epoch + 1) % self.every == 0:
+            self._last = {f"val_{name}": value for name, value in self.evaluate().items()}
+        if logs is not None:
+            logs.update(self._last)
+
+    def evaluate(self):
+        """Generates on all validation data.
+
+        Returns:
+            A dictionary from the metrics' names to their values.
+        """
+        options = {"search": self.search, "max_length": self.max_length}
+        options = {name: value for name, value in options.items() if value is not None}
+        for metric in self.metrics:
+            metric.reset_state()
+        self.samples, rows = [], 0
+        for inputs, targets in self._batches():
+            ids = np.asarray(self.model.generate(inputs, **options))
+            best = ids[:, 0] if ids.ndim == 3 else ids  # (batch, max_length)
+            hypotheses = [self._sequence(row) for row in best]
+            if self.references is None:
+                references = [[self._sequence(row)] for row in targets]
+            else:
+                references = [list(r) for r in self.references[rows : rows + len(best)]]
+            rows += len(best)
+            for metric in self.metrics:
+                metric.update_state(hypotheses, references)
+            self.samples += list(zip(hypotheses, references, strict=True))[: 12 - len(self.samples)]
+        if not rows:
+            raise ValueError("`validation_data` must have at least one row. It has none.")
+        if self.references is not None and rows != len(self.references):
+            raise ValueError(
+                "`references` must have one entry for every row of `validation_data`. Received: "
+                f"{len(self.references)} references, {rows} rows"
+            )
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    def _batches(self):
+        """Yields `(inputs, targets)` with targets in numpy."""
+        data = self.validation_data
+        arrays = isinstance(data, (tuple, list)) and len(data) in (2, 3) and _is_array(data[1])
+        if arrays:
+            inputs, targets = data[0], keras.ops.convert_to_numpy(data[1])
+            for start in range(0, len(targets), self.batch_size):
+                rows = slice(start, start + self.batch_size)
+                yield _rows_of(inputs, rows), targets[rows]
+            return
+        for batch in data:
+            yield batch[0], keras.ops.convert_to_numpy(batch[1])
+
+    def _sequence(self, ids):
+        """The ids before the first end token and without padding, decoded."""
+        ends = np.flatnonzero(np.isin(ids, self.end_ids))
+        ids = ids[: ends[0]] if len(ends) else ids
+        ids = ids[ids != self.pad_id].tolist()
+        return self.decode(ids) if self.decode else ids
+
+
+def _rows_of(inputs, rows):
+    if isinstance(inputs, dict):
+        # A padding mask may be None.
+        return {name: None if x is None else x[rows] for name, x in inputs.items()}
+    return inputs[rows]
+
+
+def _is_array(value):
+    return hasattr(value, "shape") and not hasattr(value, "keys")

@@ -1,0 +1,153 @@
+"""Metrics over tokens: every real token weighs the same, in every batch and on every replica."""
+
+import keras
+from keras import ops
+from keras.src.backend import get_keras_mask  # Keras has no public way to read a tensor's mask
+
+from kerasmodels.training.losses import as_targets_and_logits, token_losses, token_weights
+
+
+class _TokenMean(keras.metrics.Metric):
+    """The weighted mean of a value a token over all updates since the last reset."""
+
+    def __init__(self, ignore_id=0, name=None):
+        super().__init__(name=name, dtype="float32")
+        self.ignore_id = None if ignore_id is None else int(ignore_id)
+        # Summed over replicas: the defaults of a metric's variables.
+        self.total = self.add_variable((), "zeros", dtype="float32", name="total")
+        self.weight = self.add_variable((), "zeros", dtype="float32", name="weight")
+
+    def token_values(self, y_true, logits):
+        """The value of every token, `(batch, length)`; ignored ids are replaced by 0."""
+        raise NotImplementedError
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+            y_true: Integer ids `(batch, length)`, or of any other shape `(batch, ...)`.
+            y_pred: Logits `(batch, length, vocabulary)`. Their implicit Keras mask is honoured.
+            sample_weight: Optional weights, one a row `(batch,)` or one a token `(batch, length)`.
+        """
+        mask = get_keras_mask(y_pred)
+        y_true, logits = as_targets_and_logits(y_true, y_pred)
+        weights = token_weights(y_true, self.ignore_id, sample_weight, mask)
+        if self.ignore_id is not None:
+            y_true = ops.where(ops.equal(y_true, self.ignore_id), 0, y_true)
+        values = ops.cast(self.token_values(y_true, logits), "float32") * weights
+        self.total.assign_add(ops.sum(values))
+        self.weight.assign_add(ops.sum(weights))
+
+    def result(self):
+        """The mean over all tokens so far, 0 without any."""
+        return ops.divide_no_nan(self.total.value, self.weight.value)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"ignore_id": self.ignore_id, "name": self.name}
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class TokenLoss(_TokenMean):
+    """The mean cross-entropy of a token in nats, exact over batches of any sizes and padding.
+
+    Keras's own `loss` averages the batches' means by rows; this is `sum(w * l) / sum(w)` over all
+    tokens since the last reset. With the loss's `label_smoothing` it equals the loss within a
+    batch; without (the default) it is the negative log-likelihood that papers report.
+
+    Args:
+        label_smoothing: As in `SmoothedCrossEntropy`; 0 for the plain negative log-likelihood.
+        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        name: The metric's name.
+
+    Raises:
+        ValueError: If `label_smoothing` is outside `[0, 1)` or shapes do not belong together.
+
+    Without any token the result is 0.
+
+    Example:
+    ```python
+    metric = kerasmodels.training.TokenLoss()
+    metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
+    float(metric.result())  # log(4) = 1.3863
+    ```
+    """
+
+    _direction = "down"  # so that monitors in mode "auto" know which way is better
+
+    def __init__(self, label_smoothing=0.0, ignore_id=0, name="token_loss"):
+        super().__init__(ignore_id=ignore_id, name=name)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(
+                f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing}"
+            )
+        self.label_smoothing = float(label_smoothing)
+
+    def token_values(self, y_true, logits):
+        """The cross-entropy of every token, `(batch, length)`."""
+        return token_losses(y_true, logits, self.label_smoothing)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {"label_smoothing": self.label_smoothing, **super().get_config()}
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class Perplexity(_TokenMean):
+    """exp of the mean negative log-likelihood over all tokens since the last reset.
+
+    Args:
+        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        name: The metric's name.
+
+    Without any token the result is 1, which is exp(0).
+
+    Example:
+    ```python
+    metric = kerasmodels.training.Perplexity()
+    metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
+    float(metric.result())  # 4: a uniform guess among 4 classes
+    ```
+    """
+
+    _direction = "down"
+
+    def __init__(self, ignore_id=0, name="perplexity"):
+        super().__init__(ignore_id=ignore_id, name=name)
+
+    def token_values(self, y_true, logits):
+        """The negative log-likelihood of every token, `(batch, length)`."""
+        return token_losses(y_true, logits)
+
+    def result(self):
+        """The perplexity of all tokens so far, 1 without any."""
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class MaskedAccuracy(_TokenMean):
+    """The share of real tokens whose largest logit is the target's.
+
+    Args:
+        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        name: The metric's name.
+
+    Without any token the result is 0.
+
+    Example:
+    ```python
+    metric = kerasmodels.training.MaskedAccuracy()
+    logits = np.array([[[0, 1, 0], [0, 1, 0], [0, 1, 0]]], "float32")
+    metric.update_state(np.array([[1, 2, 0]]), logits)
+    float(metric.result())  # 0.5
+    ```
+    """
+
+    _direction = "up"
+
+    def __init__(self, ignore_id=0, name="masked_accuracy"):
+        super().__init__(ignore_id=ignore_id, name=name)
+
+    def token_values(self, y_true, logits):
+        """1 where the prediction is right, else 0, `(batch, length)`."""
+        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), y_true)

@@ -1,0 +1,140 @@
+"""Several optimizers by name, as the single optimizer that a Keras model holds."""
+
+import types
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class NamedOptimizers(keras.optimizers.Optimizer):
+    """What `PortableModel.compile(optimizer={...})` makes of its dictionary.
+
+    Keras's trainers, callbacks and files know one `model.optimizer`. This one lists the variables
+    of all the optimizers it holds, which is what makes the JAX trainer carry them through the
+    jitted step, and writes and reads them by name. `model.optimizer["generator"]` is one of them.
+
+    It applies no gradients itself: `PortableModel.minimize(..., optimizer="generator")` does.
+
+    Args:
+        optimizers: `{name: keras.optimizers.Optimizer, or Keras's name of one}`.
+        name: The name of this object.
+
+    Raises:
+        ValueError: If `optimizers` is empty, a name is not a string, or one optimizer stands
+            under two names.
+    """
+
+    def __init__(self, optimizers, name=None):
+        super().__init__(learning_rate=0.0, name=name or "named_optimizers")
+        if not optimizers or not all(isinstance(key, str) for key in optimizers):
+            raise ValueError(
+                "`optimizer` must map names to optimizers, {'generator': ..., ...}. "
+                f"Received: optimizer={optimizers}"
+            )
+        found = {key: keras.optimizers.get(optimizers[key]) for key in sorted(optimizers)}
+        if len({id(optimizer) for optimizer in found.values()}) < len(found):
+            raise ValueError(
+                "Every name needs an optimizer of its own: it counts its own steps. "
+                f"Received: optimizer={optimizers}"
+            )
+        # Neither a dict nor a list: Keras's saver would walk into those and name what it finds by
+        # class and position; `save_own_variables` writes the real names instead.
+        self._by_name = types.MappingProxyType(found)
+        self._variables_by_name = None
+
+    def __getitem__(self, name):
+        if name not in self._by_name:
+            raise ValueError(
+                f"`optimizer` must be one of {list(self._by_name)}, as given to `compile`. "
+                f"Received: optimizer={name!r}"
+            )
+        return self._by_name[name]
+
+    @property
+    def names(self):
+        """The names, sorted."""
+        return list(self._by_name)
+
+    @property
+    def optimizers(self):
+        """The optimizers in the order of their names; Keras's callbacks work on each of them."""
+        return self._by_name.values()
+
+    @property
+    def variables(self):
+        """The variables of all the optimizers."""
+        return [v for optimizer in self.optimizers for v in optimizer.variables]
+
+    def assign_variables(self, variables_by_name):
+        """Says which variables each optimizer will be built for.
+
+        Args:
+            variables_by_name: A function without arguments that returns `{name: variables}`.
+        """
+        self._variables_by_name = variables_by_name
+
+    def build(self, variables):
+        """Builds each optimizer for its own variables; Keras passes those of the whole model."""
+        by_name = self._variables_by_name()
+        for name, optimizer in self._by_name.items():
+            if not optimizer.built:
+                optimizer.build(by_name[name])
+        self.built = True
+
+    def apply(self, grads, trainable_variables=None):
+        """Refuses: gradients belong to one of the optimizers."""
+        raise ValueError(
+            "Several optimizers were given to `compile`: say which one takes the step, "
+            f"`self.minimize(loss_fn, variables, optimizer=name)` with a name of {self.names}."
+        )
+
+    def finalize_variable_values(self, var_list):
+        """At the end of `fit`: every optimizer finishes the variables that are its own."""
+        by_name = self._variables_by_name()
+        for name, optimizer in self._by_name.items():
+            optimizer.finalize_variable_values(by_name[name])
+
+    def save_own_variables(self, store):
+        """Writes the variables of each optimizer under its name."""
+        for name, optimizer in self._by_name.items():
+            for i, variable in enumerate(optimizer.variables):
+                store[f"{name}.{i}"] = variable.numpy()
+
+    def load_own_variables(self, store):
+        """Reads what `save_own_variables` wrote.
+
+        Raises:
+            ValueError: If the file holds other optimizers than these.
+        """
+        by_key = {
+            f"{name}.{i}": variable
+            for name, optimizer in self._by_name.items()
+            for i, variable in enumerate(optimizer.variables)
+        }
+        if set(store.keys()) != set(by_key):
+            raise ValueError(
+                "The file's optimizers are not those given to `compile`. Only in the file: "
+                f"{sorted(set(store.keys()) - set(by_key))}; only in the model: "
+                f"{sorted(set(by_key) - set(store.keys()))}"
+            )
+        for key, variable in by_key.items():
+            variable.assign(store[key])
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            "optimizers": {
+                name: keras.saving.serialize_keras_object(optimizer)
+                for name, optimizer in self._by_name.items()
+            },
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Builds it from `get_config`'s result."""
+        optimizers = {
+            name: keras.saving.deserialize_keras_object(entry, custom_objects=custom_objects)
+            for name, entry in config["optimizers"].items()
+        }
+        return cls(optimizers, name=config["name"])

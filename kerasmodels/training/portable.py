@@ -1,0 +1,361 @@
+"""A training step written once that runs inside `fit` on TensorFlow, JAX and PyTorch."""
+
+import functools
+import warnings
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasmodels.training.fit_on_replicas import FitOnReplicas
+from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
+from kerasmodels.training.named_optimizers import NamedOptimizers
+from kerasmodels.training.replicas import num_replicas, whole_losses
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class PortableModel(FitOnReplicas, keras.Model):
+    """A Keras model whose training step is written once, in plain stateful Keras.
+
+    Write `training_step(self, data)`: compute losses, call `self.minimize`, update metrics, return
+    the logs. `data` is what `fit` was given for one batch, `(x, y, sample_weight)` in Keras's
+    nesting. Everything around it is Keras's own: `fit`, `evaluate` (with `validation_step`),
+    callbacks, `tf.distribute`, `keras.distribution`, `steps_per_execution`, `jit_compile`, mixed
+    precision and `.keras` files, which hold the state of the optimizers.
+
+    What a step may do: call `minimize` any number of times, `value_and_grad`, assign variables of
+    the model, its optimizers and its metrics. Any other variable would be updated on TensorFlow
+    and PyTorch and forgotten on JAX, where it is an error. Random numbers come from a
+    `keras.random.SeedGenerator` that is an attribute of the model.
+
+    Metrics are attributes too, `self.loss_tracker = keras.metrics.Mean(name="loss")`: Keras then
+    resets them every epoch and reports their result over the whole of it, while anything else in
+    the returned logs is reported as of the last batch. With `compile(loss=..., metrics=...)` a step
+    can use `self.compute_loss(x, y, y_pred, sample_weight)` and return
+    `self.compute_metrics(x, y, y_pred, sample_weight)`. Unlike in Keras there is no tracker named
+    `loss` that nobody updates.
+
+    A loss is a mean over the rows that the step sees. On several replicas `minimize` divides by
+    their number, and Keras's losses, which would do so themselves, leave it to it.
+
+    Args:
+        **kwargs: `keras.Model`'s arguments.
+
+    Raises:
+        ValueError: If a step returns no dict of logs, or assigns a variable that is not the
+            model's (JAX).
+
+    Example:
+    ```python
+    class Regression(kerasmodels.training.PortableModel):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+            self.loss_tracker = keras.metrics.Mean(name="loss")
+
+        def call(self, x):
+            return self.dense(x)
+
+        def training_step(self, data):
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+
+            def loss_fn():
+                return keras.ops.mean((self(x, training=True) - y) ** 2)
+
+            loss = self.minimize(loss_fn, self.trainable_variables)
+            self.loss_tracker.update_state(loss)
+            return {"loss": self.loss_tracker.result()}
+
+    model = Regression()
+    model.compile("adam")
+    model.fit(np.ones((8, 3)), np.ones((8, 1)))
+    ```
+
+    Several optimizers have names; each is built for the attribute of its name:
+
+    ```python
+    gan.compile(optimizer={"generator": "adam", "discriminator": keras.optimizers.SGD(0.1)})
+    # in the step:
+    self.minimize(loss_fn, self.generator.trainable_variables, optimizer="generator")
+    ```
+    """
+
+    def training_step(self, data):
+        """One step on one batch: written by the subclass.
+
+        Args:
+            data: A batch as Keras passes it; `keras.utils.unpack_x_y_sample_weight(data)` takes it
+                apart.
+
+        Returns:
+            The logs, `{name: scalar}`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} needs a method `training_step(self, data)` that returns a "
+            "dict of logs."
+        )
+
+    def validation_step(self, data):
+        """What `evaluate` does with one batch: written by the subclass.
+
+        Args:
+            data: As for `training_step`.
+
+        Returns:
+            The logs, `{name: scalar}`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} needs a method `validation_step(self, data)` that returns a "
+            "dict of logs, for `evaluate` and `validation_data`."
+        )
+
+    def optimizer_variables(self):
+        """Which variables each of several optimizers is built for.
+
+        By default those of the attribute of its name, `self.generator.trainable_variables`.
+        Override it when names and attributes differ.
+
+        Returns:
+            `{name: list of variables}`, one entry for each name given to `compile`.
+
+        Raises:
+            ValueError: If there is no layer of that name.
+        """
+        variables = {}
+        for name in self.optimizer.names:
+            layer = getattr(self, name, None)
+            if not isinstance(layer, keras.Layer):
+                raise ValueError(
+                    f"The optimizer {name!r} belongs to no layer: {type(self).__name__} has no "
+                    f"layer `self.{name}`. Name optimizers after attributes, or override "
+                    "`optimizer_variables(self)` to return {name: variables}."
+                )
+            variables[name] = layer.trainable_variables
+        return variables
+
+    def minimize(self, loss_fn, variables, optimizer=None):
+        """Takes one optimizer step on the loss.
+
+        Args:
+            loss_fn: A function without arguments that returns a scalar loss, or a tuple that
+                starts with one; see `value_and_grad`.
+            variables: The list of variables to update. With an empty list (everything frozen) the
+                loss is computed, nothing is updated and a warning says so.
+            optimizer: The name of the optimizer, if `compile` was given several.
+
+        Returns:
+            What `loss_fn` returned; the loss is not scaled.
+
+        Raises:
+            ValueError: If `optimizer` is missing or unknown.
+        """
+        # An unknown name is met before anything is computed.
+        chosen = self._optimizer(optimizer)
+        if not list(variables):
+            warnings.warn("`minimize` got no variables: nothing is updated.", stacklevel=2)
+        result, gradients = self._gradients(loss_fn, variables, chosen)
+        self._apply(gradients, variables, chosen)
+        return result
+
+    def _optimizer(self, name=None):
+        if isinstance(self.optimizer, NamedOptimizers):
+            return self.optimizer[name]
+        if name is not None:
+            raise ValueError(
+                f"`compile` was given one optimizer without a name. Received: optimizer={name!r}"
+            )
+        return self.optimizer
+
+    def _gradients(self, loss_fn, variables, optimizer):
+        """What `loss_fn` returned, and gradients as the optimizer wants them: scaled."""
+
+        def scaled():
+            result = loss_fn()
+            # float16 holds no scaled loss, and TensorFlow does not promote it.
+            loss = ops.cast(loss_of(result), "float32") / num_replicas()
+            return optimizer.scale_loss(loss), result
+
+        (_, result), gradients = value_and_grad(scaled, variables)
+        return result, gradients
+
+    def _apply(self, gradients, variables, optimizer):
+        variables = list(variables)
+        if not variables:
+            return
+        if keras.backend.backend() == "jax" and isinstance(
+            optimizer, keras.optimizers.LossScaleOptimizer
+        ):
+            self._apply_stateless(gradients, variables, optimizer)
+        elif keras.backend.backend() == "torch":
+            import torch
+
+            with torch.no_grad():
+                optimizer.apply(gradients, variables)
+        else:
+            optimizer.apply(gradients, variables)
+
+    def _apply_stateless(self, gradients, variables, optimizer):
+        """`LossScaleOptimizer.apply` would assign inside a traced branch; its twin returns."""
+        own = optimizer._trainable_variables  # all that it was built for
+        by_id = {id(v): gradient for v, gradient in zip(variables, gradients, strict=True)}
+        with warnings.catch_warnings():
+            # Missing gradients of variables that this step leaves alone are no surprise.
+            warnings.filterwarnings("ignore", message="Gradients do not exist")
+            values, state = optimizer.stateless_apply(
+                [v.value for v in optimizer.variables],
+                [by_id.get(id(v)) for v in own],
+                [v.value for v in own],
+            )
+        for variable, value in zip(own + optimizer.variables, values + state, strict=True):
+            variable.assign(value)
+
+    # What follows fits the step into Keras's trainers.
+
+    def compile(self, optimizer="rmsprop", *args, **kwargs):
+        """As `keras.Model.compile`; `optimizer` may also be a dict of named optimizers.
+
+        Args:
+            optimizer: An optimizer, Keras's name of one, or `{name: optimizer}`.
+            *args: Keras's arguments.
+            **kwargs: Keras's arguments.
+
+        Raises:
+            ValueError: If named optimizers are wrong or belong to no layer.
+        """
+        scale = kwargs.pop("auto_scale_loss", True) and self.dtype_policy.name == "mixed_float16"
+        if isinstance(optimizer, dict):
+            if scale:
+                optimizer = {
+                    name: _scaled(keras.optimizers.get(o)) for name, o in optimizer.items()
+                }
+            optimizer = NamedOptimizers(optimizer)
+        elif scale and optimizer and not isinstance(optimizer, NamedOptimizers):
+            optimizer = _scaled(keras.optimizers.get(optimizer))
+        super().compile(optimizer, *args, auto_scale_loss=False, **kwargs)
+        self._loss_tracker = None  # the step has its own metrics; this one would report zeros
+        if not self.built and type(self).build is keras.Model.build and self.layers:
+            # Networks that are built leave nothing to build, and `call` need not exist.
+            self.built = all(layer.built for layer in self.layers)
+        if isinstance(self.optimizer, NamedOptimizers):
+            self.optimizer.assign_variables(self.optimizer_variables)
+            self.optimizer_variables()  # a name without a layer is met here
+            if self.built:
+                self.optimizer.build(self.trainable_variables)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model as it was, its optimizers ready for their saved state."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built and self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, *args):
+        """Keras's hook: `(data)`, on JAX `(state, data)`."""
+        if keras.backend.backend() == "jax":
+            return self._run_on_state(self.training_step, *args)
+        return self._run(self.training_step, *args)
+
+    def test_step(self, *args):
+        """Keras's hook: `(data)`, on JAX `(state, data)`."""
+        if keras.backend.backend() == "jax":
+            return self._run_on_state(self.validation_step, *args)
+        return self._run(self.validation_step, *args)
+
+    def _run(self, step, data):
+        if keras.backend.backend() == "torch":
+            # `train_on_batch` hands its arrays through.
+            data = keras.tree.map_structure(
+                lambda x: ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x, data
+            )
+        with whole_losses():
+            logs = step(data)
+        if not isinstance(logs, dict):
+            raise ValueError(
+                f"{type(self).__name__}.{step.__name__} must return its logs as a dict "
+                f"{{name: scalar}}, for example `self.get_metrics_result()`. Received: {logs}"
+            )
+        return logs
+
+    def _state_variables(self, with_optimizer):
+        """The variables of JAX's state, in the order of Keras's trainer."""
+        groups = [self.trainable_variables, self.non_trainable_variables]
+        if with_optimizer:
+            groups.append(self.optimizer.variables)
+        return groups + [self.metrics_variables]
+
+    def _run_on_state(self, step, state, data):
+        groups = self._state_variables(with_optimizer=len(state) == 4)
+        mapping = [
+            pair
+            for variables, values in zip(groups, state, strict=True)
+            for pair in zip(variables, values, strict=True)
+        ]
+        with NestedScope(mapping) as scope:
+            logs = self._run(step, data)
+        known = {id(variable) for variable, _ in mapping}
+        strangers = [v.path for key, v in scope.updated.items() if key not in known]
+        if strangers:
+            raise ValueError(
+                f"{type(self).__name__}.{step.__name__} assigns variables that belong neither to "
+                f"the model nor to its optimizer or metrics: {strangers}. JAX would lose their new "
+                "values. Make the variable, or the layer, metric or seed generator that owns it, "
+                "an attribute of the model."
+            )
+        state = tuple([scope.get_current_value(v) for v in variables] for variables in groups)
+        return logs, state
+
+    def make_train_function(self, force=False):
+        """Keras's hook; see `_guarded`."""
+        fresh = self.train_function is None or force
+        super().make_train_function(force)
+        if fresh and keras.backend.backend() == "jax":
+            names = ("trainable", "non_trainable", "optimizer", "metrics")
+            self.train_function = self._guarded(self.train_function, names)
+        return self.train_function
+
+    def make_test_function(self, force=False):
+        """Keras's hook; see `_guarded`."""
+        fresh = self.test_function is None or force
+        super().make_test_function(force)
+        if fresh and keras.backend.backend() == "jax":
+            names = ("trainable", "non_trainable", "metrics")
+            self.test_function = self._guarded(self.test_function, names)
+        return self.test_function
+
+    def _guarded(self, function, names):
+        """Spares the JAX trainer two falls.
+
+        It takes the values out of all variables while it trains: an error in the step would leave
+        the model empty, and cleaning up would raise another error that hides the first. And it
+        donates every buffer, which fails when two variables share one, as after `a.assign(b)` or
+        after `use_ema` has put the averages into the weights.
+        """
+
+        @functools.wraps(function)
+        def guarded(state, iterator):
+            seen = set()
+            state = tuple([_unshared(value, seen) for value in values] for values in state)
+            try:
+                return function(state, iterator)
+            except Exception:
+                if not any(value.is_deleted() for values in state for value in values):
+                    self._jax_state = {
+                        f"{name}_variables": values
+                        for name, values in zip(names, state, strict=True)
+                    }
+                    self._jax_state_synced = False
+                raise
+
+        return guarded
+
+
+def _unshared(value, seen):
+    if id(value) in seen:
+        return value.copy()
+    seen.add(id(value))
+    return value
+
+
+def _scaled(optimizer):
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return optimizer
+    return keras.optimizers.LossScaleOptimizer(optimizer)

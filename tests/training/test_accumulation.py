@@ -1,0 +1,206 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from kerasmodels.training.accumulation import GradientAccumulation
+from kerasmodels.training.losses import SmoothedCrossEntropy
+from tests.kit.replicas import two_replicas
+
+BACKEND = keras.backend.backend()
+VOCABULARY, ROWS, LENGTH = 11, 10, 6
+
+
+def data(rows=ROWS):
+    """Ids with very unequal padding: row i has 1 to 6 real tokens, and some rows none."""
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(1, VOCABULARY, size=(rows, LENGTH)).astype("int32")
+    targets = rng.integers(1, VOCABULARY, size=(rows, LENGTH)).astype("int32")
+    lengths = (np.arange(rows) * 5) % (LENGTH + 1)
+    keep = np.arange(LENGTH) < lengths[:, None]
+    return {"ids": inputs * keep, "mask": keep}, targets * keep
+
+
+X, Y = data()
+WEIGHT = np.random.default_rng(1).uniform(0.2, 3.0, size=Y.shape).astype("float32")
+
+
+def network(seed=1):
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+
+    def uniform(i):
+        return keras.initializers.RandomUniform(-0.5, 0.5, seed=seed + i)
+
+    x = keras.layers.Embedding(VOCABULARY, 8, embeddings_initializer=uniform(0))(ids)
+    x = x * ops.expand_dims(ops.cast(mask, "float32"), -1)
+    x = keras.layers.Dense(
+        8, "tanh", kernel_initializer=uniform(1), kernel_regularizer=keras.regularizers.L2(0.01)
+    )(x)
+    x = x + ops.mean(x, axis=1, keepdims=True)
+    logits = keras.layers.Dense(VOCABULARY, kernel_initializer=uniform(2))(x)
+    return keras.Model({"ids": ids, "mask": mask}, logits)
+
+
+def compiled(model, loss=None, **kwargs):
+    model.compile(
+        keras.optimizers.SGD(0.5, momentum=0.9),
+        loss=loss or SmoothedCrossEntropy(0.1),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy("entropy", from_logits=True)],
+        **kwargs,
+    )
+    return model
+
+
+def assert_same_weights(a, b, atol=1e-6):
+    for x, y in zip(a.get_weights(), b.get_weights(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=atol)
+
+
+def fit(model, x=X, y=Y, batch_size=ROWS, epochs=3, **kwargs):
+    return model.fit(
+        x, y, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **kwargs
+    ).history
+
+
+# 10 rows in 5 equal parts; in parts of 3, 3, 2 and 2 rows; one by one.
+@pytest.mark.parametrize("steps, weight", [(5, None), (4, WEIGHT), (50, None)])
+def test_equals_the_unsplit_batch(steps, weight):
+    whole = compiled(network())
+    split = compiled(GradientAccumulation(network(), steps))
+    kwargs = {"sample_weight": weight, "validation_data": (X, Y)}
+    expected = fit(whole, **kwargs)
+    history = fit(split, **kwargs)
+    assert_same_weights(split.model, whole)
+    assert int(split.optimizer.iterations) == 3
+    assert set(history) == set(expected)
+    for key, values in expected.items():
+        np.testing.assert_allclose(history[key], values, rtol=1e-5, err_msg=key)
+
+
+def test_a_mean_over_rows_a_jitted_step_and_a_smaller_last_batch():
+    def loss():
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    kwargs = {} if BACKEND == "torch" else {"jit_compile": True}
+    whole = compiled(network(), loss())
+    split = compiled(GradientAccumulation(network(), 3), loss(), **kwargs)
+    fit(whole, sample_weight=WEIGHT, batch_size=8, epochs=1)  # 8 and 2 rows
+    fit(split, sample_weight=WEIGHT, batch_size=8, epochs=1)
+    assert_same_weights(split.model, whole)
+
+
+def test_padding_alone_changes_nothing():
+    model = GradientAccumulation(network(), 2)
+    model.compile("sgd", loss=SmoothedCrossEntropy(0.1))
+    before = model.get_weights()
+    history = fit(model, y=np.zeros_like(Y))
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert history["loss"] == [0.0] * 3
+
+
+def test_a_mask_that_the_predictions_carry():
+    def masked():
+        ids = keras.Input((None,), dtype="int32")
+        x = keras.layers.Embedding(
+            VOCABULARY,
+            8,
+            mask_zero=True,
+            embeddings_initializer=keras.initializers.Orthogonal(seed=2),
+        )(ids)
+        return keras.Model(
+            ids, keras.layers.Dense(VOCABULARY, kernel_initializer=keras.initializers.Zeros())(x)
+        )
+
+    targets = np.maximum(Y, 1)  # no pad id among them: only the mask knows
+    whole, split = masked(), GradientAccumulation(masked(), 3)
+    for model in (whole, split):
+        model.compile(keras.optimizers.SGD(1.0), loss=SmoothedCrossEntropy(0.1, ignore_id=None))
+        fit(model, X["ids"], targets)
+    assert_same_weights(split.model, whole)
+    split.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match="carry a mask"):
+        fit(split, X["ids"], targets)
+
+
+def test_every_micro_batch_moves_state_and_sees_its_rows():
+    inputs = keras.Input((3,))
+    x = keras.layers.BatchNormalization(momentum=0.5)(inputs)
+    x = keras.layers.Dropout(0.5, seed=4)(x)
+    model = keras.Model(inputs, keras.layers.Dense(1)(x))
+    rows = np.random.default_rng(2).normal(size=(4, 3)).astype("float32")
+    split = GradientAccumulation(model, 2)
+    split.compile(keras.optimizers.SGD(0.0), loss="mse")
+    fit(split, rows, np.zeros((4, 1), "float32"), batch_size=4, epochs=1)
+    first, second = rows[0::2].mean(0), rows[1::2].mean(0)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(model.layers[1].moving_mean), 0.25 * first + 0.5 * second, rtol=1e-5
+    )
+    seed = ops.convert_to_numpy(model.layers[2].seed_generator.state.value)
+    np.testing.assert_array_equal(seed, [4, 2])
+
+
+def test_file_round_trip(tmp_path):
+    model = compiled(GradientAccumulation(network(), 4))
+    fit(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.steps == 4 and int(loaded.optimizer.iterations) == 3
+    np.testing.assert_array_equal(model.predict(X, verbose=0), model.model.predict(X, verbose=0))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+def test_replicas_equal_one_device():
+    single = compiled(network())
+    expected = fit(single)
+    with two_replicas().scope():
+        split = compiled(GradientAccumulation(network(), 2))
+    history = fit(split)
+    assert_same_weights(split.model, single)
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="XLA says how much memory a program needs")
+def test_memory_is_that_of_one_micro_batch():
+    import jax
+
+    def temporary_bytes(steps):
+        inputs = keras.Input((64,))
+        x = inputs
+        for _ in range(6):
+            x = keras.layers.Dense(64, "tanh")(x)
+        model = GradientAccumulation(keras.Model(inputs, x), steps)
+        model.compile("sgd", loss="mse")
+        model.optimizer.build(model.trainable_variables)
+        state = [
+            [v.value for v in group]
+            for group in (
+                model.trainable_variables,
+                model.non_trainable_variables,
+                model.optimizer.variables,
+                model.metrics_variables,
+            )
+        ]
+        batch = (np.zeros((2048, 64), "float32"), np.zeros((2048, 64), "float32"))
+        program = jax.jit(model.train_step).lower(tuple(state), batch).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert temporary_bytes(8) < 0.4 * temporary_bytes(1)
+
+
+def test_bad_input():
+    model = network()
+    for steps in (0, -1, 1.5, True, None):
+        with pytest.raises(ValueError, match="`steps` must be an integer >= 1"):
+            GradientAccumulation(model, steps)
+    with pytest.raises(ValueError, match="`model` must be a keras.Model"):
+        GradientAccumulation("model", 2)
+    split = GradientAccumulation(model, 2)
+    for loss in (None, ["mse"], {"a": "mse"}, keras.losses.MeanSquaredError(reduction="sum")):
+        with pytest.raises(ValueError, match="`loss` must be one loss"):
+            split.compile("sgd", loss=loss)
+    split.compile("sgd", loss="mse")
+    with pytest.raises(ValueError, match="without targets"):
+        split.training_step((X,))

@@ -1,0 +1,315 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from kerasmodels.training.portable import PortableModel
+from tests.kit.replicas import two_replicas
+
+BACKEND = keras.backend.backend()
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 5)).astype("float32")
+Y = RNG.integers(0, 3, size=(24,)).astype("int32")
+WEIGHT = RNG.uniform(0.5, 2.0, size=(24,)).astype("float32")
+
+
+def network(dropout=0.0, seed=1, **kwargs):
+    inputs = keras.Input((5,))
+    # Without a bias: batch normalization takes it out, and Adam would blow up its rounding errors.
+    x = keras.layers.Dense(
+        8, use_bias=False, kernel_initializer=keras.initializers.GlorotUniform(seed=seed), **kwargs
+    )(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Activation("relu")(x)
+    x = keras.layers.Dropout(dropout, seed=7)(x)
+    x = keras.layers.Dense(3, kernel_initializer=keras.initializers.GlorotUniform(seed=seed + 1))(x)
+    return keras.Model(inputs, keras.layers.Activation("linear", dtype="float32")(x))
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels_tests")
+class Classifier(PortableModel):
+    def __init__(self, network, **kwargs):
+        super().__init__(**kwargs)
+        self.network = network
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    def call(self, x, training=None):
+        return self.network(x, training=training)
+
+    def training_step(self, data):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+
+        def loss_fn():
+            y_pred = self(x, training=True)
+            return self.compute_loss(x, y, y_pred, sample_weight), y_pred
+
+        loss, y_pred = self.minimize(loss_fn, self.trainable_variables)
+        self.loss_tracker.update_state(loss, sample_weight=ops.shape(x)[0])
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def validation_step(self, data):
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        y_pred = self(x, training=False)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        self.loss_tracker.update_state(loss, sample_weight=ops.shape(x)[0])
+        return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def get_config(self):
+        return {"network": keras.saving.serialize_keras_object(self.network)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config["network"]))
+
+
+def crossentropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def compiled(model, optimizer=None, **kwargs):
+    model.compile(
+        optimizer or keras.optimizers.Adam(0.01),
+        loss=crossentropy(),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        **kwargs,
+    )
+    return model
+
+
+def train(model, epochs=1, **kwargs):
+    return model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, **kwargs).history
+
+
+def assert_same_weights(a, b, atol=1e-6):
+    for x, y in zip(a.get_weights(), b.get_weights(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "sample_weight"])
+def test_three_steps_equal_keras(weight):
+    keras_model = compiled(network(kernel_regularizer=keras.regularizers.L2(0.1)))
+    ours = compiled(Classifier(network(kernel_regularizer=keras.regularizers.L2(0.1))))
+    expected = train(keras_model, sample_weight=weight, validation_data=(X, Y))
+    history = train(ours, sample_weight=weight, validation_data=(X, Y))
+    assert_same_weights(ours.network, keras_model)
+    assert set(history) == set(expected)
+    for key, values in expected.items():
+        np.testing.assert_allclose(history[key], values, rtol=1e-5, err_msg=key)
+    ours_result = ours.evaluate(X, Y, verbose=0, return_dict=True)
+    for key, value in keras_model.evaluate(X, Y, verbose=0, return_dict=True).items():
+        np.testing.assert_allclose(ours_result[key], value, rtol=1e-5, err_msg=key)
+    np.testing.assert_allclose(
+        ours.predict(X, verbose=0), keras_model.predict(X, verbose=0), atol=1e-5
+    )
+
+
+def test_batch_statistics_and_seeds_move_as_in_keras():
+    keras_model, ours = compiled(network(dropout=0.5)), compiled(Classifier(network(dropout=0.5)))
+    states = []
+    for model in (keras_model, ours):
+        train(model)
+        states.append([ops.convert_to_numpy(v.value) for v in model.non_trainable_variables])
+    assert len(states[0]) == len(states[1]) == 3  # mean, variance, seed
+    # Random numbers in a compiled TensorFlow step depend on the graph: only counters compare.
+    for a, b in zip(*states, strict=True):
+        if BACKEND != "tensorflow" or a.dtype.kind != "f":
+            np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_array_equal(states[0][-1], [7, 3])
+    if BACKEND != "tensorflow":
+        assert_same_weights(ours.network, keras_model)
+
+
+def test_callbacks_and_second_fit():
+    model = compiled(Classifier(network()))
+    seen = []
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(logs)),
+        keras.callbacks.EarlyStopping("val_loss", mode="min", patience=0, min_delta=100.0),
+    ]
+    history = train(model, epochs=5, callbacks=callbacks, validation_data=(X, Y))
+    assert len(history["loss"]) == 2  # nothing improves by 100: stopped after the second
+    np.testing.assert_allclose(history["learning_rate"], [0.005, 0.0025])
+    assert len(seen) == 6 and {"loss", "accuracy"} <= set(seen[0])
+    train(model)
+    assert int(model.optimizer.iterations) == 9
+
+
+def test_jit_compile_equals_eager():
+    results = []
+    for kwargs in ({"run_eagerly": True}, {"jit_compile": True}):
+        if BACKEND == "torch" and "jit_compile" in kwargs:
+            kwargs = {"jit_compile": False}  # torch.compile needs a C++ compiler at run time
+        model = compiled(Classifier(network()), **kwargs)
+        train(model)
+        results.append(model)
+    assert_same_weights(*results)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras refuses steps_per_execution on PyTorch")
+def test_steps_per_execution():
+    one, three = (compiled(Classifier(network()), steps_per_execution=n) for n in (1, 3))
+    train(one)
+    train(three)
+    assert_same_weights(one, three)
+
+
+def test_train_on_batch():
+    a, b = compiled(Classifier(network())), compiled(Classifier(network()))
+    a.train_on_batch(X, Y, sample_weight=WEIGHT)
+    b.fit(X, Y, sample_weight=WEIGHT, batch_size=24, verbose=0)
+    assert_same_weights(a, b)
+    assert np.isfinite(a.test_on_batch(X, Y, return_dict=True)["loss"])
+
+
+def test_clipping_decay_and_averages_reach_the_optimizer():
+    def optimizer():
+        return keras.optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=0.05, use_ema=True)
+
+    keras_model, ours = (
+        compiled(network(), optimizer()),
+        compiled(Classifier(network()), optimizer()),
+    )
+    train(keras_model)
+    train(ours)
+    assert_same_weights(ours.network, keras_model)
+    train(ours)  # weights and averages must not share their buffers
+    assert int(ours.optimizer.iterations) == 6
+
+
+def test_file_round_trip_with_optimizer_state(tmp_path):
+    model = compiled(Classifier(network()))
+    train(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert int(loaded.optimizer.iterations) == 3
+    for a, b in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(a), ops.convert_to_numpy(b))
+    train(model)
+    train(loaded)
+    assert_same_weights(model, loaded)
+
+
+def test_mixed_float16_scales_the_loss():
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = compiled(Classifier(network()))
+        reference = compiled(network())
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    before = model.get_weights()
+    train(model)
+    train(reference)
+    assert_same_weights(model.network, reference, atol=2e-3)
+    assert int(model.optimizer.step_counter) == 3
+    assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(before, model.get_weights(), strict=True))
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+@pytest.mark.parametrize("kind", ["keras loss", "mean"])
+def test_replicas_equal_one_device(kind):
+    class Plain(Classifier):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            picked = ops.take_along_axis(ops.log_softmax(y_pred), y[:, None], axis=-1)
+            return -ops.mean(picked)
+
+    def build():
+        inputs = keras.Input((5,))
+        layer = keras.layers.Dense(
+            3, "relu", kernel_initializer="ones", kernel_regularizer=keras.regularizers.L2(0.1)
+        )
+        model = Classifier if kind == "keras loss" else Plain
+        return compiled(model(keras.Model(inputs, layer(inputs))))
+
+    single = build()
+    expected = train(single)
+    with two_replicas().scope():
+        mirrored = build()
+    history = train(mirrored)
+    assert_same_weights(single, mirrored)
+    for key, values in expected.items():
+        np.testing.assert_allclose(history[key], values, rtol=1e-5, err_msg=key)
+    if kind == "keras loss":
+        for key, value in single.evaluate(X, Y, batch_size=8, verbose=0, return_dict=True).items():
+            result = mirrored.evaluate(X, Y, batch_size=8, verbose=0, return_dict=True)[key]
+            np.testing.assert_allclose(result, value, rtol=1e-5, err_msg=key)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution")
+def test_data_parallel_equals_one_device():
+    single = compiled(Classifier(network()))
+    train(single)
+    devices = keras.distribution.list_devices("cpu")[:4]
+    with keras.distribution.DataParallel(devices=devices).scope():
+        parallel = compiled(Classifier(network()))
+        train(parallel)
+    assert_same_weights(single, parallel)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="the other backends update such variables")
+def test_a_stranger_variable_is_noticed():
+    stranger = keras.Variable(0.0, name="stranger")
+
+    class Counting(Classifier):
+        def training_step(self, data):
+            stranger.assign_add(1.0)
+            return super().training_step(data)
+
+    model = compiled(Counting(network()))
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="stranger"):
+        train(model)
+    # The trainer had emptied the variables; they are back.
+    for a, b in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_first_error_is_shown_and_the_model_survives():
+    class Broken(Classifier):
+        def training_step(self, data):
+            super().training_step(data)
+            raise RuntimeError("the user's own mistake")
+
+    model = compiled(Broken(network()), keras.optimizers.Adam(0.01, use_ema=True))
+    with pytest.raises(RuntimeError, match="own mistake"):
+        train(model)
+    assert np.isfinite(model.predict(X, verbose=0)).all()
+
+
+def test_frozen_everything_warns_and_changes_nothing():
+    class Frozen(Classifier):
+        def training_step(self, data):
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+            loss = self.minimize(lambda: self.compute_loss(x, y, self(x)), [])
+            self.loss_tracker.update_state(loss)
+            return {"loss": self.loss_tracker.result()}
+
+    model = Frozen(network())
+    model.compile("adam", loss=crossentropy())
+    with pytest.warns(UserWarning, match="no variables"):
+        history = train(model)
+    assert int(model.optimizer.iterations) == 0 and np.isfinite(history["loss"][0])
+
+
+def test_bad_input():
+    class Silent(Classifier):
+        def training_step(self, data):
+            super().training_step(data)
+
+    with pytest.raises(ValueError, match="must return its logs as a dict"):
+        train(compiled(Silent(network())))
+
+    class Nothing(PortableModel):
+        pass
+
+    model = Nothing()
+    model.compile("adam")
+    for step in (model.training_step, model.validation_step):
+        with pytest.raises(NotImplementedError, match="needs a method"):
+            step(X)
+
+    single = compiled(Classifier(network()))
+    with pytest.raises(ValueError, match="without a name"):
+        single.minimize(lambda: ops.ones(()), [], optimizer="generator")
