@@ -3,7 +3,14 @@
 import keras
 from keras import ops
 
-from kerasmodels.layers.masks import causal_mask, combine_masks, window_mask
+from kerasmodels.layers.masks import (
+    causal_mask,
+    check_mask,
+    combine_masks,
+    fits,
+    window_mask,
+    with_implicit_mask,
+)
 
 # The blocks of windowed attention are at least this long: below it the matrix products are so
 # small that their overhead outweighs the keys that are computed for nothing.
@@ -144,6 +151,10 @@ class MultiHeadAttention(keras.layers.Layer):
         """Attends; see the class for the arguments."""
         if value is None and (cache is None or cache_index is not None):
             raise ValueError("`value` may be None only beside a filled `cache`, without index.")
+        # Keras hands an implicit mask over only where no mask is given; here they combine.
+        query_mask = with_implicit_mask(query, query_mask)
+        value_mask = with_implicit_mask(value, value_mask)
+        key_mask = with_implicit_mask(key, key_mask)
         q = self._split(self.query_dense(query), self.key_dim)  # (batch, target, heads, key_dim)
         if cache is not None and cache_index is None:
             keys, values = (ops.transpose(part, (0, 2, 1, 3)) for part in cache)
@@ -153,11 +164,11 @@ class MultiHeadAttention(keras.layers.Layer):
         if cache is not None and cache_index is not None:
             cache, keys, values = self._write(cache, cache_index, keys, values)
 
-        target, source = q.shape[1], keys.shape[1]
-        _check_mask("query_mask", query_mask, (None, target), 2)
-        _check_mask("value_mask", value_mask, (None, source), 2)
-        _check_mask("key_mask", key_mask, (None, source), 2)
-        _check_attention_mask(attention_mask, target, source, self.num_heads)
+        batch, target, source = query.shape[0], q.shape[1], keys.shape[1]
+        check_mask("query_mask", query_mask, (batch, target))
+        check_mask("value_mask", value_mask, (batch, source))
+        check_mask("key_mask", key_mask, (batch, source))
+        _check_attention_mask(attention_mask, (batch, target, source), self.num_heads)
         key_mask = combine_masks(value_mask, key_mask)  # (batch, source)
 
         if attention_mask is not None:
@@ -200,9 +211,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 mask = combine_masks(mask, causal_mask(target, source)[None, None])
             out, scores = self._attend_with_scores(q, keys, values, mask, rows, training)
         else:
-            out = ops.dot_product_attention(
-                q, keys, values, mask=mask, scale=self._scale, is_causal=use_causal_mask
-            )
+            out = _fused_attention(q, keys, values, mask, self._scale, use_causal_mask)
         outputs = (self._project(_keep_rows(out, rows)),)
         if return_attention_scores:
             outputs += (scores,)
@@ -264,7 +273,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def _project(self, x):
         # (batch, target, heads, value_dim) -> (batch, target, output_dim)
         width = self.num_heads * self.value_dim
-        return self.output_dense(ops.reshape(x, (-1, ops.shape(x)[1], width)))
+        y = self.output_dense(ops.reshape(x, (-1, ops.shape(x)[1], width)))
+        # Nothing to do but in a symbolic call on PyTorch, where Keras does not cast the weights.
+        return ops.cast(y, self.compute_dtype)
 
     def _write(self, cache, index, keys, values):
         """Writes new keys and values at `index`; returns the cache and what attention reads."""
@@ -331,7 +342,7 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = ops.logical_and(  # padding, inside and at both ends, is no key
             allowed[None], flat(neighbours(key_mask), 3 * block)[:, None, :]
         )
-        out = ops.dot_product_attention(
+        out = _fused_attention(
             q_blocks,
             flat(neighbours(keys), 3 * block),
             flat(neighbours(values), 3 * block),
@@ -345,6 +356,18 @@ class MultiHeadAttention(keras.layers.Layer):
 
 def _own_rows(query_mask):
     return None if query_mask is None else ops.expand_dims(ops.cast(query_mask, "bool"), -1)
+
+
+def _fused_attention(q, keys, values, mask, scale, is_causal=False):
+    """The backend's kernel, also for heads whose values have another size than their keys."""
+    key_dim, value_dim = keys.shape[-1], values.shape[-1]
+    if key_dim != value_dim:  # JAX's kernel wants one size: zeros add nothing to a product
+        size = max(key_dim, value_dim)
+        q, keys, values = (
+            ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, size - x.shape[-1]))) for x in (q, keys, values)
+        )
+    out = ops.dot_product_attention(q, keys, values, mask=mask, scale=scale, is_causal=is_causal)
+    return out[..., :value_dim]
 
 
 def _rows_with_a_key(key_mask, causal, target):
@@ -367,21 +390,7 @@ def _keep_rows(x, rows):
     return ops.where(ops.expand_dims(rows, -1), x, ops.zeros((), dtype=x.dtype))
 
 
-def _check_mask(name, mask, expected, rank):
-    if mask is None:
-        return
-    shape = tuple(mask.shape)
-    fits = len(shape) == rank and all(
-        want is None or have is None or want == have
-        for want, have in zip(expected, shape, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            f"`{name}` must have shape (batch, {expected[-1]}). Received: shape {shape}"
-        )
-
-
-def _check_attention_mask(mask, target, source, num_heads):
+def _check_attention_mask(mask, expected, num_heads):
     if mask is None:
         return
     shape = tuple(mask.shape)
@@ -392,14 +401,13 @@ def _check_attention_mask(mask, target, source, num_heads):
             "shape (batch, source) use `value_mask`; for one mask for the whole batch add an "
             "axis in front."
         )
-    expected = (None, target, source) if len(shape) == 3 else (None, num_heads, target, source)
-    fits = len(shape) in (3, 4) and all(
-        want is None or have in (None, 1, want) for want, have in zip(expected, shape, strict=True)
-    )
-    # A source axis of 1 would be read as "the same for all keys": (batch, source, 1) given by
-    # mistake must not pass for that.
-    if not fits or (source not in (None, 1) and shape[-1] == 1):
+    batch, target, source = expected
+    free = (batch, target) if len(shape) == 3 else (batch, num_heads, target)
+    # Those axes may be 1. Not so the source: (batch, source, 1) given by mistake would pass for
+    # "the same for all keys".
+    allowed = [1 if size == 1 else want for size, want in zip(shape, free, strict=False)]
+    if not fits(shape, (*allowed, source)):
         raise ValueError(
-            f"`attention_mask` must have shape (batch, {target}, {source}) or "
-            f"(batch, {num_heads}, {target}, {source}). Received: shape {shape}"
+            f"`attention_mask` must have shape ({batch}, {target}, {source}) or "
+            f"({batch}, {num_heads}, {target}, {source}). Received: shape {shape}"
         )

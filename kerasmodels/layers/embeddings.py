@@ -2,6 +2,7 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask, set_keras_mask  # Keras has no public ones
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -48,6 +49,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             mask_zero=mask_zero,
             **kwargs,
         )
+        # Keras casts no embedding inside another layer of mixed precision; the way back must be.
+        self.reverse_dtype = self.compute_dtype
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.scale = scale
@@ -57,12 +60,12 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         if reverse:
             return super().call(inputs, reverse=True)
         x = super().call(inputs)  # (batch, length, hidden_dim)
-        return ops.multiply(x, ops.cast(self.hidden_dim**0.5, x.dtype)) if self.scale else x
-
-    def compute_mask(self, inputs, previous_mask=None):
-        """Which tokens are not padding, where `mask_zero` says that 0 is."""
-        is_tokens = keras.backend.standardize_dtype(inputs.dtype).startswith(("int", "uint"))
-        return ops.not_equal(inputs, 0) if self.mask_zero and is_tokens else None
+        mask = get_keras_mask(x)
+        if self.scale:
+            x = ops.multiply(x, ops.cast(self.hidden_dim**0.5, x.dtype))
+        if mask is not None:
+            set_keras_mask(x, mask)
+        return x
 
     def get_config(self):
         """The constructor's arguments."""

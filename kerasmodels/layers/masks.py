@@ -64,6 +64,21 @@ def combine_masks(*masks):
     return combined
 
 
+def fits(shape, expected):
+    """Whether two shapes agree in rank and in every size that both know (`None`: unknown)."""
+    return len(shape) == len(expected) and all(
+        None in (have, want) or have == want for have, want in zip(shape, expected, strict=True)
+    )
+
+
+def check_mask(name, mask, expected):
+    """Raises a ValueError if a mask that is given has another shape than `expected`."""
+    if mask is not None and not fits(tuple(mask.shape), tuple(expected)):
+        raise ValueError(
+            f"`{name}` must have shape {tuple(expected)}. Received: shape {tuple(mask.shape)}"
+        )
+
+
 def with_implicit_mask(tensor, mask=None):
     """`mask` combined by AND with the mask that Keras carries on `tensor` (`mask_zero=True`).
 

@@ -78,7 +78,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0):
         """Adds the positions; see the class for the arguments."""
-        table = self.table(ops.shape(inputs)[1], inputs.shape[-1], start_index)
+        # int(): PyTorch's exporter traces sizes as tensors
+        table = self.table(ops.shape(inputs)[1], int(inputs.shape[-1]), start_index)
         return inputs + ops.cast(table, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -144,12 +145,7 @@ class PositionEmbedding(keras.layers.Layer):
         """Adds the positions; see the class for the arguments."""
         length = ops.shape(inputs)[1]
         if isinstance(length, int):
-            end = length + (start_index if isinstance(start_index, int) else 0)
-            if end > self.max_sequence_length:
-                raise ValueError(
-                    f"The input reaches to length {end}, beyond the {self.max_sequence_length} "
-                    f"positions that are learned (max_sequence_length={self.max_sequence_length})."
-                )
+            self._check_end(length + (start_index if isinstance(start_index, int) else 0))
         start = ops.stack([ops.cast(start_index, "int32"), ops.zeros((), dtype="int32")])
         table = ops.convert_to_tensor(self.embeddings)  # (max_sequence_length, hidden_dim)
         table = ops.slice(table, start, (length, inputs.shape[-1]))
@@ -157,7 +153,16 @@ class PositionEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         """The input's shape."""
+        if inputs_shape[1] is not None:
+            self._check_end(inputs_shape[1])
         return inputs_shape
+
+    def _check_end(self, end):
+        if end > self.max_sequence_length:
+            raise ValueError(
+                f"The input reaches to length {end}, beyond the {self.max_sequence_length} "
+                f"positions that are learned (max_sequence_length={self.max_sequence_length})."
+            )
 
     def get_config(self):
         """The constructor's arguments."""

@@ -5,7 +5,7 @@ from keras import ops
 
 from kerasmodels.layers.attention import MultiHeadAttention
 from kerasmodels.layers.feed_forward import FeedForward
-from kerasmodels.layers.masks import with_implicit_mask
+from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
 
 class _Block(keras.layers.Layer):
@@ -26,6 +26,9 @@ class _Block(keras.layers.Layer):
         super().__init__(**kwargs)
         if int(num_heads) != num_heads or num_heads < 1:
             raise ValueError(f"`num_heads` must be a positive integer. Received: {num_heads}")
+        for name, rate in (("dropout", dropout), ("attention_dropout", attention_dropout)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={rate}")
         self.supports_masking = True
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
@@ -64,7 +67,8 @@ class _Block(keras.layers.Layer):
     def _add(self, x, sub_layer, norm, training):
         """`LayerNorm(x + Dropout(Sublayer(x)))`, or `x + Dropout(Sublayer(LayerNorm(x)))`."""
         y = sub_layer(norm(x) if self.normalize_first else x)
-        y = x + self.residual_dropout(y, training=training)
+        # Nothing to cast but in a symbolic call on PyTorch, where Keras does not cast the weights.
+        y = x + ops.cast(self.residual_dropout(y, training=training), x.dtype)
         return y if self.normalize_first else norm(y)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -139,6 +143,7 @@ class TransformerEncoderBlock(_Block):
         return_attention_scores=False,
     ):
         """Applies the block; see the class for the arguments."""
+        check_mask("padding_mask", padding_mask, inputs.shape[:2])
         padding_mask = with_implicit_mask(inputs, padding_mask)
         scores = []
 
@@ -233,6 +238,9 @@ class TransformerDecoderBlock(_Block):
         cache_index=None,
     ):
         """Applies the block; see the class for the arguments."""
+        if cache is None:
+            check_mask("decoder_padding_mask", decoder_padding_mask, decoder_sequence.shape[:2])
+            check_mask("encoder_padding_mask", encoder_padding_mask, encoder_sequence.shape[:2])
         decoder_padding_mask = with_implicit_mask(decoder_sequence, decoder_padding_mask)
         encoder_padding_mask = with_implicit_mask(encoder_sequence, encoder_padding_mask)
         scores, new_cache = [], {}

@@ -1,0 +1,14 @@
+"""How a sequence is searched: any decoder with `start` and `step`, no model in particular."""
+
+from kerasmodels.decoding.beam import BeamSearch
+from kerasmodels.decoding.generate import generate, generate_tensors
+from kerasmodels.decoding.search import GreedySearch, Sampling, Search
+
+__all__ = [
+    "BeamSearch",
+    "GreedySearch",
+    "Sampling",
+    "Search",
+    "generate",
+    "generate_tensors",
+]

@@ -1,0 +1,5 @@
+"""Models: one paper a file."""
+
+from kerasmodels.models.transformer import Transformer
+
+__all__ = ["Transformer"]

@@ -1,0 +1,479 @@
+"""Attention Is All You Need.
+
+Ashish Vaswani, Noam Shazeer, Niki Parmar, Jakob Uszkoreit, Llion Jones, Aidan N. Gomez, Lukasz
+Kaiser, Illia Polosukhin, NeurIPS 2017, arXiv:1706.03762.
+
+Implemented: the encoder-decoder of section 3 (figure 1), post-norm as in the paper, one matrix for
+both embeddings and the output (section 3.4), sinusoidal or learned positions (section 3.5), the
+sizes of table 3 and section 6.3, and decoding with a cache. The recipe of section 5 (schedule,
+optimizer, smoothing, averaging) is in `kerasmodels.training`, beam search (section 6.1) in
+`kerasmodels.decoding`.
+
+Departures, all off by default: pre-norm, two vocabularies, dropout on attention weights, a bias on
+the logits and sinusoids in halves (as the Marian checkpoints want them).
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasmodels import checkpoints, decoding
+from kerasmodels.layers import (
+    LogitBias,
+    PositionalEncoding,
+    PositionEmbedding,
+    TokenEmbedding,
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+)
+from kerasmodels.training import FitOnReplicas
+
+# Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
+# layers of 1024 for parsing, with the 16,000 tokens of its WSJ-only setting, and says nothing of
+# heads and feed-forward, for which "big" stands. "tiny" is ours, for laptops and tests.
+SIZES = {
+    "transformer_tiny": dict(
+        vocabulary_size=8000, num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512
+    ),
+    "transformer_base": dict(
+        vocabulary_size=37000, num_layers=6, num_heads=8, hidden_dim=512, intermediate_dim=2048
+    ),
+    "transformer_big": dict(
+        vocabulary_size=37000,
+        num_layers=6,
+        num_heads=16,
+        hidden_dim=1024,
+        intermediate_dim=4096,
+        dropout=0.3,
+    ),
+    "transformer_parsing": dict(
+        vocabulary_size=16000, num_layers=4, num_heads=16, hidden_dim=1024, intermediate_dim=4096
+    ),
+}
+
+# The token rules of `decoding.generate`.
+_GENERATION = {
+    "pad_id": 0,
+    "start_id": 1,
+    "end_id": 2,
+    "forced_end": False,
+    "suppress_ids": [],
+    "renormalize": False,
+}
+_BEAM = ("num_beams", "length_penalty", "length_rule")
+# What published models say besides: how `generate` searches when it is not told.
+_SEARCH = ("max_length", "num_beams", "length_penalty", "length_rule")
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class Transformer(FitOnReplicas, keras.Model):
+    """The encoder-decoder Transformer.
+
+    Inputs, a dictionary (masks are boolean or 0/1, 1 = keep, or `None`: all is real):
+    `encoder_token_ids (batch, source)`, `encoder_padding_mask (batch, source)`,
+    `decoder_token_ids (batch, target)`: the target shifted right, beginning with the start token,
+    and `decoder_padding_mask (batch, target)`. Output: float32 logits
+    `(batch, target, vocabulary_size)`.
+
+    Args:
+        vocabulary_size: Number of tokens: one number, then both embeddings and the output are one
+            matrix, or a pair (source, target), then the target's embedding is the output's.
+        num_layers: N, one number or a pair (encoder, decoder).
+        num_heads: h, likewise. It must divide `hidden_dim`.
+        hidden_dim: d_model.
+        intermediate_dim: d_ff, one number or a pair.
+        dropout: P_drop, of each sub-layer's output and of embedding + position (section 5.4).
+        attention_dropout: Of the attention weights.
+        activation: Of the feed-forward network.
+        normalize_first: Pre-norm instead of the paper's post-norm.
+        layer_norm_epsilon: Of each LayerNorm.
+        positions: `"sinusoidal"` (section 3.5), `"sinusoidal_halves"` or `"learned"`.
+        max_sequence_length: Number of learned positions; with sinusoids it must be `None`.
+        scale_embeddings: Whether embeddings are multiplied by `sqrt(hidden_dim)` (section 3.4).
+        output_bias: Whether the logits have a bias.
+        generation: What `generate` assumes where it differs from `{"pad_id": 0, "start_id": 1,
+            "end_id": 2, "forced_end": False, "suppress_ids": [], "renormalize": False}`; `end_id`
+            may be a list. With `num_beams`, `length_penalty` and `length_rule`, `generate` uses
+            this beam search when no other is given, with `max_length` that length.
+        dtype: Dtype or policy, such as `"mixed_bfloat16"`.
+        name: Name of the model.
+
+    Raises:
+        ValueError: For sizes that do not fit one another, unknown positions, or learned positions
+            without a length.
+
+    Example:
+    ```python
+    model = kerasmodels.models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64,
+                                           intermediate_dim=256)
+    inputs = {"encoder_token_ids": np.array([[5, 6, 7, 0]]), "encoder_padding_mask": [[1, 1, 1, 0]],
+              "decoder_token_ids": np.array([[1, 8, 9]]), "decoder_padding_mask": None}
+    logits = model(inputs)  # (1, 3, 1000)
+    ids = model.generate(inputs, max_length=20)  # (1, 20)
+    ```
+    """
+
+    # Of the decoding state: constant per source, so a search neither copies nor reorders it.
+    shared_state = ("memory",)
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers=6,
+        num_heads=8,
+        hidden_dim=512,
+        intermediate_dim=2048,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation="relu",
+        normalize_first=False,
+        layer_norm_epsilon=1e-5,
+        positions="sinusoidal",
+        max_sequence_length=None,
+        scale_embeddings=True,
+        output_bias=False,
+        generation=None,
+        dtype=None,
+        name=None,
+    ):
+        source_size, target_size = _pair("vocabulary_size", vocabulary_size)
+        layers_, heads = _pair("num_layers", num_layers), _pair("num_heads", num_heads)
+        intermediate = _pair("intermediate_dim", intermediate_dim)
+        for count in heads:
+            if hidden_dim % count:
+                raise ValueError(
+                    "`hidden_dim` must be divisible by `num_heads`. "
+                    f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
+                )
+        unknown = set(generation or {}) - set(_GENERATION) - set(_SEARCH)
+        if unknown:
+            raise ValueError(
+                f"`generation` takes the keys {[*_GENERATION, *_SEARCH]}. "
+                f"Received: {sorted(unknown)}"
+            )
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+
+        def embedding(size, name):
+            return TokenEmbedding(size, hidden_dim, scale=scale_embeddings, dtype=policy, name=name)
+
+        # === The parts ===
+        if isinstance(vocabulary_size, (tuple, list)):
+            encoder_embedding = embedding(source_size, "encoder_embedding")
+            decoder_embedding = embedding(target_size, "decoder_embedding")
+        else:
+            encoder_embedding = decoder_embedding = embedding(source_size, "embedding")
+        encoder_position, decoder_position = _positions(positions, max_sequence_length, policy)
+        block = dict(
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dtype=policy,
+        )
+        encoder_blocks = [
+            TransformerEncoderBlock(heads[0], intermediate[0], name=f"encoder_block_{i}", **block)
+            for i in range(layers_[0])
+        ]
+        decoder_blocks = [
+            TransformerDecoderBlock(heads[1], intermediate[1], name=f"decoder_block_{i}", **block)
+            for i in range(layers_[1])
+        ]
+
+        def norm(name):
+            # Post-norm blocks end with their own LayerNorm; a pre-norm stack needs one at its end.
+            if not normalize_first:
+                return None
+            return keras.layers.LayerNormalization(
+                epsilon=layer_norm_epsilon, dtype=policy, name=name
+            )
+
+        parts = dict(
+            encoder_embedding=encoder_embedding,
+            decoder_embedding=decoder_embedding,
+            encoder_position=encoder_position,
+            decoder_position=decoder_position,
+            encoder_dropout=keras.layers.Dropout(dropout, dtype=policy, name="encoder_dropout"),
+            decoder_dropout=keras.layers.Dropout(dropout, dtype=policy, name="decoder_dropout"),
+            encoder_blocks=encoder_blocks,
+            decoder_blocks=decoder_blocks,
+            encoder_norm=norm("encoder_norm"),
+            decoder_norm=norm("decoder_norm"),
+            output_bias=LogitBias(dtype=policy, name="output_bias") if output_bias else None,
+        )
+
+        # === The model (figure 1) ===
+        encoder_ids = keras.Input((None,), dtype="int32", name="encoder_token_ids")
+        encoder_mask = keras.Input(
+            (None,), dtype="bool", name="encoder_padding_mask", optional=True
+        )
+        decoder_ids = keras.Input((None,), dtype="int32", name="decoder_token_ids")
+        decoder_mask = keras.Input(
+            (None,), dtype="bool", name="decoder_padding_mask", optional=True
+        )
+        x = encoder_position(encoder_embedding(encoder_ids))  # (batch, source, hidden)
+        x = parts["encoder_dropout"](x)
+        for layer in encoder_blocks:
+            x = layer(x, padding_mask=encoder_mask)
+        encoded = parts["encoder_norm"](x) if normalize_first else x
+        x = decoder_position(decoder_embedding(decoder_ids))  # (batch, target, hidden)
+        x = parts["decoder_dropout"](x)
+        for layer in decoder_blocks:
+            x = layer(
+                x,
+                encoded,
+                decoder_padding_mask=decoder_mask,
+                encoder_padding_mask=encoder_mask,
+            )
+        x = parts["decoder_norm"](x) if normalize_first else x
+        logits = decoder_embedding(x, reverse=True)  # (batch, target, vocabulary)
+        if output_bias:
+            logits = parts["output_bias"](logits)
+        if policy.compute_dtype != "float32":
+            logits = keras.layers.Activation("linear", dtype="float32", name="logits")(logits)
+        inputs = (encoder_ids, encoder_mask, decoder_ids, decoder_mask)
+        super().__init__(inputs={x.name: x for x in inputs}, outputs=logits, name=name)
+
+        for part, layer in parts.items():
+            setattr(self, part, layer)
+        self.dtype_policy = policy
+        self._arguments = dict(
+            vocabulary_size=vocabulary_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=keras.activations.serialize(keras.activations.get(activation)),
+            normalize_first=normalize_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            positions=positions,
+            max_sequence_length=max_sequence_length,
+            scale_embeddings=scale_embeddings,
+            generation={**_GENERATION, **(generation or {})},
+        )
+        for argument, value in self._arguments.items():
+            setattr(self, argument, value)
+
+    # === Decoding ===
+
+    def generate(self, inputs, search=None, max_length=None, return_scores=False):
+        """Writes the target for a batch of sources.
+
+        Args:
+            inputs: A dictionary with `encoder_token_ids (batch, source)`, padded on either side,
+                and `encoder_padding_mask` (`None`: all is real; the decoder's keys are not looked
+                at), or the ids alone as an array; then the pad id makes the mask.
+            search: A search of `kerasmodels.decoding`. Defaults to the beam search that
+                `generation` describes, else `GreedySearch()`.
+            max_length: Greatest number of tokens, the end token included. Defaults to that of
+                `generation`, else to the length of the longest source plus 50 (section 6.1),
+                within learned positions.
+            return_scores: Whether to return the search's scores too.
+
+        Returns:
+            int32 array `(batch, max_length)`, padded after the end token, without the start token;
+            `(batch, num_return, max_length)` when the search returns several. With scores:
+            `(ids, scores)`.
+
+        Raises:
+            ValueError: For an empty source, ids outside the vocabulary, a mask of another shape,
+                or a `max_length` that is not positive or beyond learned positions.
+        """
+        if not isinstance(inputs, dict):
+            token_ids = np.asarray(inputs)
+            mask = token_ids != self.generation["pad_id"]
+            inputs = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
+        settings = dict(self.generation)
+        beam = {key: settings.pop(key) for key in _BEAM if key in settings}
+        if search is None and beam:
+            search = decoding.BeamSearch(**beam)
+        if max_length is not None:
+            settings["max_length"] = max_length
+        return decoding.generate(self, inputs, search, return_scores=return_scores, **settings)
+
+    def start(self, inputs, max_length):
+        """Encodes the sources and makes room for the target: the state before the first step.
+
+        Args:
+            inputs: `encoder_token_ids (batch, source)` and `encoder_padding_mask`, or `None`.
+            max_length: Greatest number of steps.
+
+        Returns:
+            `{"memory": ..., "cache": ...}`, trees of tensors with the batch as first axis.
+        """
+        token_ids, mask = inputs["encoder_token_ids"], inputs.get("encoder_padding_mask")
+        token_ids = ops.convert_to_tensor(token_ids, dtype="int32")
+        if mask is None:
+            mask = ops.ones(ops.shape(token_ids), dtype="bool")
+        mask = ops.cast(mask, "bool")
+        encoded, _ = self._encode(token_ids, mask)  # (batch, source, hidden)
+        batch_size = ops.shape(token_ids)[0]
+        return {
+            "memory": {
+                "cross": [b.cross_attention.project_memory(encoded) for b in self.decoder_blocks],
+                "padding_mask": mask,
+            },
+            "cache": [
+                b.self_attention.new_cache(batch_size, max_length) for b in self.decoder_blocks
+            ],
+        }
+
+    def step(self, token_ids, state, index):
+        """One step of decoding.
+
+        Args:
+            token_ids: The tokens before, `(rows,)`; rows may be a multiple of the memory's, the
+                hypotheses of a source adjacent.
+            state: From `start` or the last step.
+            index: How many steps were made, an integer or a scalar int32 tensor.
+
+        Returns:
+            float32 logits `(rows, vocabulary)` and the new state.
+        """
+        memory, caches = state["memory"], []
+        x = self.decoder_embedding(ops.expand_dims(token_ids, 1))  # (rows, 1, hidden)
+        x = self.decoder_position(x, start_index=index)
+        for block, cache, cross in zip(
+            self.decoder_blocks, state["cache"], memory["cross"], strict=True
+        ):
+            x, cache = block(
+                x,
+                encoder_padding_mask=memory["padding_mask"],
+                cache={"self": cache, "cross": cross},
+                cache_index=index,
+            )
+            caches.append(cache["self"])
+        return self._logits(x)[:, 0], {"memory": memory, "cache": caches}
+
+    def attention_scores(self, inputs):
+        """The attention weights of every layer and head, for plots.
+
+        Args:
+            inputs: As the model takes them.
+
+        Returns:
+            `{"encoder": [...], "decoder": [...], "cross": [...]}`, one numpy array a layer:
+            `(batch, heads, source, source)`, `(batch, heads, target, target)` and
+            `(batch, heads, target, source)`.
+        """
+        mask = inputs.get("encoder_padding_mask")
+        mask = None if mask is None else ops.convert_to_tensor(mask)
+        token_ids = ops.convert_to_tensor(inputs["encoder_token_ids"], dtype="int32")
+        encoded, encoder = self._encode(token_ids, mask, return_attention_scores=True)
+        target_mask = inputs.get("decoder_padding_mask")
+        target_mask = None if target_mask is None else ops.convert_to_tensor(target_mask)
+        token_ids = ops.convert_to_tensor(inputs["decoder_token_ids"], dtype="int32")
+        x, decoder, cross = self.decoder_position(self.decoder_embedding(token_ids)), [], []
+        for block in self.decoder_blocks:
+            x, own, other = block(
+                x,
+                encoded,
+                decoder_padding_mask=target_mask,
+                encoder_padding_mask=mask,
+                return_attention_scores=True,
+            )
+            decoder.append(own)
+            cross.append(other)
+        scores = {"encoder": encoder, "decoder": decoder, "cross": cross}
+        return {k: [ops.convert_to_numpy(s) for s in v] for k, v in scores.items()}
+
+    def _encode(self, token_ids, mask, return_attention_scores=False):
+        x, scores = self.encoder_position(self.encoder_embedding(token_ids)), []
+        for block in self.encoder_blocks:
+            x = block(x, padding_mask=mask, return_attention_scores=return_attention_scores)
+            if return_attention_scores:
+                x, weights = x
+                scores.append(weights)
+        return (x if self.encoder_norm is None else self.encoder_norm(x)), scores
+
+    def _logits(self, x):
+        x = x if self.decoder_norm is None else self.decoder_norm(x)
+        logits = self.decoder_embedding(x, reverse=True)
+        logits = logits if self.output_bias is None else self.output_bias(logits)
+        return ops.cast(logits, "float32")
+
+    # === Saving ===
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Builds a published model.
+
+        Args:
+            preset: A folder as transformers writes it for Marian models, `"hf://organisation/name"`
+                (`"hf://Helsinki-NLP/opus-mt-en-de"`), or a size named in the paper:
+                `"transformer_base"`, `"transformer_big"`, `"transformer_parsing"`, or our
+                `"transformer_tiny"`.
+            load_weights: Whether to load the weights. The named sizes have none: say `False`.
+            **kwargs: Constructor's arguments that replace the preset's.
+
+        Returns:
+            The model. Where the folder has SentencePiece files it has a `tokenizer`.
+
+        Raises:
+            FileNotFoundError: If a folder or one of its files is not there.
+            ValueError: If the preset is of another family, or its tensors do not fit.
+        """
+        return checkpoints.load_preset(
+            cls, preset, checkpoints.marian.FAMILY, SIZES, load_weights=load_weights, **kwargs
+        )
+
+    def save_to_preset(self, folder):
+        """Writes a folder that `from_preset` and transformers (`MarianMTModel`) read.
+
+        Args:
+            folder: Where to write; what was there before a failed save is still there after it.
+
+        Raises:
+            ValueError: If the model has parts that Marian has not.
+        """
+        checkpoints.save_preset(self, folder, checkpoints.marian.FAMILY)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **self._arguments,
+            "output_bias": self.output_bias is not None,
+            "generation": dict(self.generation),
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Builds the model from `get_config`'s dictionary."""
+        return cls(**config)
+
+
+def _pair(name, value):
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or any(int(x) != x or x < 1 for x in pair):
+        raise ValueError(
+            f"`{name}` must be a positive integer or a pair (encoder, decoder). Received: {value}"
+        )
+    return pair
+
+
+def _positions(kind, max_sequence_length, dtype):
+    """The layers that add positions in encoder and decoder; sinusoids need only one."""
+    if kind == "learned":
+        if max_sequence_length is None:
+            raise ValueError('positions="learned" needs `max_sequence_length`.')
+        return tuple(
+            PositionEmbedding(max_sequence_length, dtype=dtype, name=f"{side}_position")
+            for side in ("encoder", "decoder")
+        )
+    if kind not in ("sinusoidal", "sinusoidal_halves"):
+        raise ValueError(
+            '`positions` must be "sinusoidal", "sinusoidal_halves" or "learned". '
+            f"Received: positions={kind!r}"
+        )
+    if max_sequence_length is not None:
+        raise ValueError(
+            "Sinusoids have no greatest length: `max_sequence_length` goes with "
+            f'positions="learned". Received: max_sequence_length={max_sequence_length}'
+        )
+    layout = "halves" if kind == "sinusoidal_halves" else "interleaved"
+    layer = PositionalEncoding(layout=layout, dtype=dtype, name="position")
+    return layer, layer
