@@ -1,0 +1,69 @@
+"""Set-up that must happen before a backend starts, and the same starting point for every test.
+
+The backend is the environment's `KERAS_BACKEND`; the suite runs unchanged under each of the three.
+TensorFlow gets two logical CPU devices (for `MirroredStrategy`) and JAX eight host devices (for
+`keras.distribution`): both can only be asked for before the backend has seen its devices, hence
+here.
+"""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+LOGICAL_DEVICES = {"tensorflow": 2, "jax": 8}
+
+
+def _prepare_tensorflow(devices):
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(devices)]
+    )
+
+
+def _prepare_jax(devices):
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", devices)
+
+
+def _prepare_torch():
+    import torch
+
+    # Tests are tiny, and run side by side: more threads only wait for one another.
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+backend = os.environ["KERAS_BACKEND"]
+if backend == "tensorflow":
+    _prepare_tensorflow(LOGICAL_DEVICES["tensorflow"])
+elif backend == "jax":
+    _prepare_jax(LOGICAL_DEVICES["jax"])
+elif backend == "torch":
+    _prepare_torch()
+
+import keras  # noqa: E402
+import pytest  # noqa: E402
+
+pytest.register_assert_rewrite("tests.kit")
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """Seed every generator, and undo what a test may leave behind for the next one."""
+    keras.utils.set_random_seed(20170612)
+    yield
+    keras.config.set_dtype_policy("float32")
+    keras.utils.clear_session(free_memory=False)
+
+
+@pytest.fixture
+def rng():
+    """Return numpy's generator with a fixed seed."""
+    import numpy as np
+
+    return np.random.default_rng(1706)

@@ -1,0 +1,292 @@
+"""What every layer and every model promises, as tests that a new one gets for one line.
+
+    test_feed_forward = contracts(lambda **kw: FeedForward(16, **kw), x=normal(2, 5, 8))
+
+`contracts` returns a test function with one case a contract; `make(**kw)` builds a new object and
+must pass `dtype` on. The keywords are the call's arguments by name: arrays are inputs, everything
+else is handed over as it is. For a `keras.Model` with a dictionary of inputs they are that
+dictionary.
+
+Each contract is a function `check_<name>(case, ...)` of its own, to be called alone where a test
+needs just one.
+"""
+
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from tests.kit.case import Case
+from tests.kit.tools import (
+    assert_close,
+    assert_equal,
+    backend,
+    compiled,
+    copy_weights,
+    gradients,
+    to_numpy,
+)
+
+LAYER_TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+MODEL_TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def tolerance(layer):
+    """The design's tolerances: tight for a layer, ten times that for a whole model."""
+    return MODEL_TOLERANCE if isinstance(layer, keras.Model) else LAYER_TOLERANCE
+
+
+def check_symbolic(case):
+    """Shape and dtype of the symbolic call are those of the eager call, for known and for free
+    axes."""
+    for policy in ("float32", "mixed_bfloat16"):
+        eager = tree.flatten(case.call(case.make(dtype=policy)))
+        for shape_of in (np.shape, case.dynamic_shape):
+            symbols = {
+                name: keras.KerasTensor(shape_of(array), dtype=str(array.dtype))
+                for name, array in case.arrays.items()
+            }
+            symbolic = tree.flatten(case.call(case.make(dtype=policy), symbols))
+            for real, symbol in zip(eager, symbolic, strict=True):
+                assert symbol.dtype == keras.backend.standardize_dtype(real.dtype)
+                assert len(symbol.shape) == len(real.shape), (symbol.shape, real.shape)
+                for known, size in zip(symbol.shape, real.shape, strict=True):
+                    allowed = (size,) if shape_of is np.shape else (size, None)
+                    assert known in allowed, (symbol.shape, real.shape)
+
+
+def check_dynamic(case):
+    """One traced graph with free batch and length serves other sizes, down to 1."""
+    layer = case.built()
+    model = case.functional(layer)
+
+    def call(arrays):
+        return case.run(model, arrays)
+
+    if backend() == "tensorflow":
+        import tensorflow as tf
+
+        signature = {
+            name: tf.TensorSpec(case.dynamic_shape(array), array.dtype)
+            for name, array in case.arrays.items()
+        }
+        call = tf.function(call, input_signature=[signature])
+    for batch, length in ((2, lambda n: n), (1, lambda n: 1), (3, lambda n: n + 3)):
+        arrays = case.resized(batch, length)
+        assert_close(call(arrays), case.call(layer, arrays), **tolerance(layer))
+
+
+def check_config(case):
+    """The config is plain JSON, rebuilds the same object, and keeps the dtype policy."""
+    for policy in (None, "mixed_float16", "mixed_bfloat16"):
+        layer = case.built() if policy is None else case.make(dtype=policy)
+        config = layer.get_config()
+        text = json.dumps(keras.saving.serialize_keras_object(layer))
+        if type(layer).__module__.startswith("kerasmodels"):
+            assert json.loads(text)["registered_name"].startswith("kerasmodels>")
+        rebuilt = keras.saving.deserialize_keras_object(json.loads(text))
+        assert type(rebuilt) is type(layer) and rebuilt.name == layer.name
+        # In JSON, where a tuple is a list.
+        assert json.dumps(rebuilt.get_config()) == json.dumps(config)
+        if policy is not None:
+            assert rebuilt.dtype_policy.name == policy
+            continue
+        assert type(layer).from_config(config).get_config() == config
+        case.call(rebuilt)
+        copy_weights(layer, rebuilt)
+        assert_equal(case.call(rebuilt), case.call(layer))
+
+
+def check_keras_file(case, folder):
+    """A `.keras` file loads in safe mode, without custom objects, with every weight and the same
+    outputs."""
+    model = case.functional(case.built())
+    path = str(folder / "model.keras")
+    model.save(path)
+    loaded = keras.saving.load_model(path, safe_mode=True)
+    assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
+    assert_equal([w.value for w in loaded.weights], [w.value for w in model.weights])
+    assert_equal(case.run(loaded), case.run(model))
+
+
+def check_weights_file(case, folder):
+    """`save_weights`, a new object, `load_weights`: nothing is lost, whatever list or attribute it
+    lives in."""
+    model = case.functional(case.built())
+    path = str(folder / "model.weights.h5")
+    model.save_weights(path)
+    other = case.functional(case.make())
+    other.load_weights(path)
+    assert len(other.weights) == len(model.weights)
+    assert_equal([w.value for w in other.weights], [w.value for w in model.weights])
+    assert_equal(case.run(other), case.run(model))
+
+
+def _loss(case, layer, **kwargs):
+    """A number that depends on every output: their product with fixed random numbers."""
+    rng = np.random.default_rng(3)
+    total = 0.0
+    for leaf in tree.flatten(case.call(layer, **kwargs)):
+        factors = ops.convert_to_tensor(rng.normal(size=leaf.shape).astype("float32"))
+        total = total + ops.sum(ops.cast(leaf, "float32") * factors)
+    return total
+
+
+def check_gradients(case):
+    """A gradient reaches every trainable weight, and it is the slope that finite differences
+    see."""
+    layer = case.built()
+    weights = layer.trainable_weights
+    _, found = gradients(lambda: _loss(case, layer), weights)
+    largest = max((np.abs(g).max() for g in found if g is not None), default=0.0)
+    for weight, gradient in zip(weights, found, strict=True):
+        assert gradient is not None, f"no gradient reaches {weight.path}"
+        assert gradient.shape == tuple(weight.shape)
+        assert np.isfinite(gradient).all(), f"the gradient of {weight.path} is not finite"
+        if re.search(case.zero_gradient, weight.path):
+            assert np.abs(gradient).max() <= 1e-5 * largest, weight.path
+        else:
+            assert np.abs(gradient).max() > 1e-5 * largest, f"zero gradient for {weight.path}"
+    if not case.numeric or not weights:
+        return
+    # The slope along a direction that is half the gradient, half chance: a wrong scale or sign
+    # anywhere shows.
+    rng = np.random.default_rng(4)
+    norm = np.sqrt(sum((g**2).sum() for g in found))
+    noise = [rng.normal(size=g.shape) for g in found]
+    noise_norm = np.sqrt(sum((n**2).sum() for n in noise))
+    direction = [g / norm + n / noise_norm for g, n in zip(found, noise, strict=True)]
+    values = [to_numpy(w.value) for w in weights]
+    losses = []
+    for step in (1e-3, -1e-3):
+        for weight, value, along in zip(weights, values, direction, strict=True):
+            weight.assign((value + step * along).astype("float32"))
+        losses.append(float(to_numpy(_loss(case, layer))))
+    slope = (losses[0] - losses[1]) / 2e-3
+    expected = sum((g * d).sum() for g, d in zip(found, direction, strict=True))
+    assert abs(slope - expected) <= 2e-2 * norm, (slope, expected, norm)
+
+
+def _other(array, seed=9):
+    """Values that have nothing to do with the array's: far larger numbers, or other ids."""
+    rng = np.random.default_rng(seed)
+    if array.dtype.kind == "f":
+        return (30.0 * rng.normal(size=array.shape)).astype(array.dtype)
+    return rng.integers(1, array.max() + 1, size=array.shape).astype(array.dtype)
+
+
+def _where(mask, array, other):
+    return np.where(mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)), array, other)
+
+
+def check_padding(case):
+    """What stands behind a mask moves no kept output, and what stands before it does."""
+    layer = case.built()
+    before = to_numpy(tree.flatten(case.call(layer))[0])
+    for name, mask_name, follows in case.padding:
+        array, mask = case.inputs[name], case.inputs[mask_name].astype(bool)
+        assert mask.any() and not mask.all(), "the case must have some padding"
+        seen = mask if follows else Ellipsis
+        after = to_numpy(
+            tree.flatten(case.call(layer, {name: _where(mask, array, _other(array))}))[0]
+        )
+        assert_close(after[seen], before[seen], **tolerance(layer))
+        moved = to_numpy(
+            tree.flatten(case.call(layer, {name: _where(~mask, array, _other(array))}))[0]
+        )
+        assert np.abs(moved[seen] - before[seen]).max() > 1e-3, f"{name} has no effect at all"
+
+
+def check_causal(case):
+    """What stands at t or later moves no output before t, with dropout off and on."""
+    layer = case.built()
+    array = case.inputs[case.causal]
+    start = [to_numpy(v.value) for v in layer.variables]
+
+    def call(inputs, training):
+        # The same dropout mask every time: seeds are variables, but PyTorch draws from its own.
+        keras.utils.set_random_seed(5)
+        for variable, value in zip(layer.variables, start, strict=True):
+            variable.assign(value)
+        return to_numpy(tree.flatten(case.call(layer, inputs, training=training))[0])
+
+    for training in (False, True):
+        before = call({}, training)
+        for t in range(1, array.shape[1]):
+            other = array.copy()
+            other[:, t:] = _other(array)[:, t:]
+            after = call({case.causal: other}, training)
+            assert_close(after[:, :t], before[:, :t], message=f"t={t}", **tolerance(layer))
+            assert np.abs(after[:, t:] - before[:, t:]).max() > 1e-3
+
+
+def check_half(case):
+    """Half-precision policies give finite outputs and gradients close to float32's, in the compute
+    dtype."""
+    layer = case.built()
+    expected = tree.flatten(to_numpy(case.call(layer)))
+    for policy, allowed in case.half_tolerance.items():
+        half = copy_weights(layer, case.built(dtype=policy))
+        outputs = tree.flatten(case.call(half))
+        dtype = case.output_dtype or half.compute_dtype
+        for output, exact in zip(outputs, expected, strict=True):
+            assert keras.backend.standardize_dtype(output.dtype) == dtype
+            output = to_numpy(output)
+            assert np.isfinite(output).all(), policy
+            size = max(1.0, float(np.abs(exact).max()))
+            assert_close(output, exact, rtol=0, atol=allowed * size, message=policy)
+        _, found = gradients(lambda half=half: _loss(case, half), half.trainable_weights)
+        for weight, gradient in zip(half.trainable_weights, found, strict=True):
+            assert weight.dtype == "float32"
+            assert np.isfinite(gradient).all(), f"{policy}: {weight.path}"
+
+
+def check_jit(case):
+    """A compiled call (XLA) gives what the eager call gives."""
+    layer = case.built()
+    expected = case.call(layer)
+    outputs = compiled(lambda arrays: case.call(layer, arrays))(case.arrays)
+    assert_close(outputs, expected, **tolerance(layer))
+
+
+FILE_CONTRACTS = {"keras_file": check_keras_file, "weights_file": check_weights_file}
+CONTRACTS = {
+    "symbolic": check_symbolic,
+    "dynamic": check_dynamic,
+    "config": check_config,
+    "gradients": check_gradients,
+    "half": check_half,
+    "jit": check_jit,
+    "padding": check_padding,
+    "causal": check_causal,
+}
+
+
+def contracts(make, *, without=(), padding=(), causal=None, options=None, **inputs):
+    """A test of all contracts for one layer or model; see the module's docstring.
+
+    Args:
+        make: `make(**kw)` returns a new object; `kw` holds at most `dtype`.
+        without: names of contracts that cannot hold for this one; say why where you use it.
+        padding: see `Case`.
+        causal: see `Case`.
+        options: further fields of `Case`.
+        **inputs: the call's arguments by name, the first one first.
+    """
+    inputs = dict(sorted(inputs.items(), key=lambda item: not isinstance(item[1], np.ndarray)))
+    case = Case(make, inputs, padding=padding, causal=causal, **(options or {}))
+    names = [*CONTRACTS, *FILE_CONTRACTS]
+    absent = {"jit": backend() == "torch", "padding": not padding, "causal": causal is None}
+    names = [n for n in names if n not in without and not absent.get(n)]
+
+    @pytest.mark.parametrize("contract", names)
+    def test(contract, tmp_path):
+        if contract in FILE_CONTRACTS:
+            FILE_CONTRACTS[contract](case, tmp_path)
+        else:
+            CONTRACTS[contract](case)
+
+    return test

@@ -1,0 +1,31 @@
+"""Runs a SavedModel where neither Keras nor this package exists.
+
+python -m tests.scripts.serve FOLDER CALLS OUT: `CALLS` is a pickled list of `(function, inputs)`;
+`function` is the name of a function of the SavedModel, or "signature NAME".
+"""
+
+import pickle
+import sys
+
+for package in ("keras", "kerasmodels", "jax", "torch"):
+    sys.modules[package] = None  # an import of it is an error
+
+import tensorflow as tf  # noqa: E402
+
+folder, calls, out = sys.argv[1:]
+served = tf.saved_model.load(folder)
+
+
+def call(function, inputs):
+    inputs = {name: tf.constant(array) for name, array in inputs.items()}
+    if function.startswith("signature "):
+        (result,) = served.signatures[function.removeprefix("signature ")](**inputs).values()
+    else:
+        result = getattr(served, function)(inputs)
+    return result.numpy()
+
+
+with open(calls, "rb") as file:
+    results = [call(*one) for one in pickle.load(file)]
+with open(out, "wb") as file:
+    pickle.dump((sorted(served.signatures), results), file)
