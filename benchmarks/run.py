@@ -1,0 +1,190 @@
+"""Us against the peers, side by side in one run: `make bench`.
+
+Every contestant is a process of its own (a backend is chosen before Keras is imported) and waits;
+in every round each in turn does one unit of work, alone on the machine. Medians are compared, and
+beside a ratio stands the spread of a peer against itself (A/A): a bar is met when
+ratio <= bar + spread. The machine's own matrix-product rate comes first: a busy machine shows.
+
+    python benchmarks/run.py                      # everything
+    python benchmarks/run.py training generation  # of: training generation length cache
+    python benchmarks/run.py --rounds 15
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+class Contestant:
+    """One process that does one kind of work whenever it is asked to.
+
+    Args:
+        work: Name of a function of `workers.py`, with its arguments: `"ours_training"`.
+        backend: Keras's backend.
+        **arguments: Of the function.
+    """
+
+    def __init__(self, work, backend="torch", **arguments):
+        self.name = f"{work.replace('_', ' ')}, {backend}"
+        self.seconds = []
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "workers.py", work, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self.first = self._ask()  # compiles
+
+    def _ask(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("result "):
+                return json.loads(line[len("result ") :])
+        raise RuntimeError(f"{self.name} ended with {self.process.wait()}")
+
+    def round(self):
+        """One more unit of work."""
+        self.last = self._ask()
+        self.seconds.append(self.last["seconds"])
+
+    @property
+    def median(self):
+        """Median seconds of a unit of work."""
+        return statistics.median(self.seconds)
+
+    def close(self):
+        """Ends the process."""
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def sgemm_rate(size=2048, rounds=5):
+    """GFLOP/s of a float32 matrix product in a process of its own."""
+    code = (
+        "import torch, time\n"
+        f"a = torch.randn({size}, {size}); best = 9e9\n"
+        f"for _ in range({rounds}):\n"
+        "    t = time.perf_counter(); a @ a; best = min(best, time.perf_counter() - t)\n"
+        f"print(2 * {size} ** 3 / best / 1e9)"
+    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True).stdout)
+
+
+def race(title, contestants, peer, rounds, unit="s", amount=1.0, flops=None):
+    """Runs the rounds and prints a table of medians and ratios to `peer`.
+
+    Args:
+        title: Of the table.
+        contestants: A list; the one called `peer` twice, for the spread.
+        peer: Index of the contestant that the ratios refer to.
+        rounds: Number of rounds.
+        unit: `"s"`, or what `amount` counts, then rates are shown.
+        amount: Work in one unit.
+        flops: Floating-point operations of one unit, for the share of the machine's rate.
+    """
+    for _ in range(rounds):
+        for contestant in contestants:
+            contestant.round()
+    base = contestants[peer]
+    halves = base.seconds[::2], base.seconds[1::2]
+    spread = abs(statistics.median(halves[0]) / statistics.median(halves[1]) - 1)
+    print(f"\n## {title}\n")
+    print(f"{rounds} interleaved rounds; spread of {base.name} against itself {spread:.3f}\n")
+    rate = sgemm_rate()
+    print(f"| | {unit} | ratio of times | first call s | peak MB | share of sgemm |")
+    print("|---|---|---|---|---|---|")
+    for c in contestants:
+        value = c.median if unit == "s" else amount / c.median
+        share = "" if flops is None else f"{flops / c.median / 1e9 / rate:.0%}"
+        print(
+            f"| {c.name} | {value:.3g} | {c.median / base.median:.2f} | {c.first['seconds']:.1f} "
+            f"| {c.last['megabytes']:.0f} | {share} |"
+        )
+        c.close()
+
+
+def training(rounds):
+    """A training step of 4+4 layers, d 128, feed-forward 1024, 8 heads, batch 128, length 20."""
+    contestants = [Contestant("torch_training"), Contestant("torch_training")]
+    for backend in BACKENDS:
+        contestants += [
+            Contestant("keras_hub_training", backend),
+            Contestant("ours_training", backend),
+        ]
+    # Multiply-adds per token: an encoder layer has 4 d^2 + 2 d f, a decoder layer 8 d^2 + 2 d f.
+    d, f, tokens = 128, 1024, 128 * 20
+    flops = 3 * 2 * tokens * 4 * (12 * d * d + 4 * d * f)
+    race("Training step", contestants, 0, rounds, flops=flops)
+
+
+def generation(rounds):
+    """A base-size model, vocabulary 32,000, source 32, 48 new tokens, batch 4."""
+    for beams in (1, 4):
+        contestants = [
+            Contestant("transformers_generation", beams=beams),
+            Contestant("transformers_generation", beams=beams),
+        ]
+        contestants += [Contestant("ours_generation", b, beams=beams) for b in BACKENDS]
+        title = "Generation, " + ("greedy" if beams == 1 else f"{beams} beams")
+        race(title, contestants, 0, rounds, unit="tokens/s", amount=4 * 48)
+
+
+def length(rounds):
+    """Self-attention, forward, against the sequence's length: full and windowed."""
+    for size in (256, 1024, 4096):
+        contestants = [
+            Contestant("attention", backend, length=size, window=window)
+            for backend in BACKENDS
+            for window in (None, 64)
+        ]
+        race(f"Attention, length {size} (full, window 64)", contestants, 0, rounds)
+
+
+def cache(rounds):
+    """Greedy decoding with the cache and by running the whole model anew for every token."""
+    for size in (16, 64):
+        contestants = [
+            Contestant("decoding", backend, new_tokens=size, cached=cached)
+            for backend in BACKENDS
+            for cached in (True, False)
+        ]
+        race(f"Decoding {size} tokens (cached, not)", contestants, 0, rounds)
+
+
+def main():
+    """Runs what is asked for."""
+    races = {"training": training, "generation": generation, "length": length, "cache": cache}
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    arguments.add_argument("races", nargs="*", help=" ".join(races))
+    arguments.add_argument("--rounds", type=int, default=9)
+    arguments = arguments.parse_args()
+    start = time.time()
+    print(
+        f"sgemm {sgemm_rate():.0f} GFLOP/s on {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
+    for name in arguments.races or races:
+        races[name](arguments.rounds)
+    print(f"\n{time.time() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
