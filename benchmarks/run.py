@@ -6,7 +6,7 @@ beside a ratio stands the spread of a peer against itself (A/A): a bar is met wh
 ratio <= bar + spread. The machine's own matrix-product rate comes first: a busy machine shows.
 
     python benchmarks/run.py                      # everything
-    python benchmarks/run.py training generation  # of: training generation length cache
+    python benchmarks/run.py training generation  # of: imports training generation length cache
     python benchmarks/run.py --rounds 15
 """
 
@@ -27,13 +27,14 @@ class Contestant:
     """One process that does one kind of work whenever it is asked to.
 
     Args:
-        work: Name of a function of `workers.py`, with its arguments: `"ours_training"`.
+        work: Name of a function of `workers.py`, such as `"ours_training"`.
         backend: Keras's backend.
         **arguments: Of the function.
     """
 
     def __init__(self, work, backend="torch", **arguments):
-        self.name = f"{work.replace('_', ' ')}, {backend}"
+        described = "".join(f", {key} {value}" for key, value in arguments.items())
+        self.name = f"{work.replace('_', ' ')}, {backend}{described}"
         self.seconds = []
         environment = {
             **os.environ,
@@ -168,9 +169,25 @@ def cache(rounds):
         race(f"Decoding {size} tokens (cached, not)", contestants, 0, rounds)
 
 
+def imports(rounds):
+    """What `import kerasmodels` costs over `import keras`, in fresh processes."""
+    code = (
+        "import time, keras; start = time.perf_counter(); import kerasmodels; "
+        "print(time.perf_counter() - start)"
+    )
+    print("\n## Import\n\n| backend | s over `import keras` |\n|---|---|")
+    for backend in BACKENDS:
+        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        seconds = [
+            float(subprocess.check_output([sys.executable, "-c", code], env=environment))
+            for _ in range(rounds)
+        ]
+        print(f"| {backend} | {statistics.median(seconds):.3f} |")
+
+
 def main():
     """Runs what is asked for."""
-    races = {"training": training, "generation": generation, "length": length, "cache": cache}
+    races = {f.__name__: f for f in (imports, training, generation, length, cache)}
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -5,6 +5,7 @@ processes (`conftest` makes the devices). PyTorch has no distribution in Keras.
 """
 
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def in_processes(script, folder, count=2):
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", f"tests.scripts.{script}", str(rank), ports, str(file)],
+            cwd=pathlib.Path(__file__).parents[1],
             env={**environment, "KERAS_BACKEND": BACKEND, "TF_CPP_MIN_LOG_LEVEL": "2"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

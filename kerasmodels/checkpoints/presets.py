@@ -38,6 +38,13 @@ class Family:
         published: a preset with weights, for error messages.
         feature_order: constructor arguments -> the order in which hidden features are written,
             or ``None``.
+
+    Example:
+    ```python
+    family = kerasmodels.checkpoints.marian.FAMILY
+    family.model_type  # "marian"
+    model = load_preset(Transformer, "opus-mt-en-de", family)  # what `from_preset` does
+    ```
     """
 
     model_type: str

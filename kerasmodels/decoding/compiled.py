@@ -85,7 +85,7 @@ def _compile_jax(decoder, variables, search, rules, max_length, jit_compile):
 
     def program(values, arguments, limit):
         inputs, active, noise = arguments
-        with keras.StatelessScope(state_mapping=zip(noted, values, strict=True)):
+        with _KnownVariables(state_mapping=zip(noted, values, strict=True)):
             return search.run(decoder(), inputs, rules, max_length, limit, active, noise)
 
     if jit_compile:
@@ -96,6 +96,20 @@ def _compile_jax(decoder, variables, search, rules, max_length, jit_compile):
         return program(values, arguments, np.int32(limit))
 
     return run
+
+
+class _KnownVariables(keras.StatelessScope):
+    """Refuses variables that are no arguments: the program would never see them change."""
+
+    def get_current_value(self, variable):
+        value = super().get_current_value(variable)
+        if value is None:
+            raise ValueError(
+                "A decoder's layers must be built before it generates, and be attributes of it (or "
+                "their variables listed in its attribute `variables`). Received: a decoder that "
+                f"uses the variable {variable.path!r}"
+            )
+        return value
 
 
 def _trace_torch(decoder, variables, search, rules, max_length, jit_compile):

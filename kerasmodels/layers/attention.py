@@ -281,14 +281,16 @@ class MultiHeadAttention(keras.layers.Layer):
         """Writes new keys and values at `index`; returns the cache and what attention reads."""
         index = ops.cast(index, "int32")
         zero = ops.zeros((), dtype="int32")
-        written = tuple(
-            ops.slice_update(
-                part,
-                ops.stack([zero, zero, index, zero]),
-                ops.cast(ops.transpose(new, (0, 2, 1, 3)), part.dtype),
-            )
-            for part, new in zip(cache, (keys, values), strict=True)
-        )
+
+        def write(part, new):
+            new = ops.cast(ops.transpose(new, (0, 2, 1, 3)), part.dtype)
+            if keras.backend.backend() == "torch" and new.shape[2] == 1:
+                # Keras writes at a tensor's place number by number there; a choice is faster.
+                here = ops.equal(ops.arange(part.shape[2], dtype="int32"), index)
+                return ops.where(ops.expand_dims(here, -1), new, part)
+            return ops.slice_update(part, ops.stack([zero, zero, index, zero]), new)
+
+        written = tuple(write(*pair) for pair in zip(cache, (keys, values), strict=True))
         return written, *(ops.transpose(part, (0, 2, 1, 3)) for part in written)
 
     def _attend_with_scores(self, q, keys, values, mask, rows, training):
@@ -366,8 +368,20 @@ def _fused_attention(q, keys, values, mask, scale, is_causal=False):
         q, keys, values = (
             ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, size - x.shape[-1]))) for x in (q, keys, values)
         )
+    dtype = q.dtype
+    if _lacks_float16_kernel(dtype):
+        q, keys, values = (ops.cast(x, "float32") for x in (q, keys, values))
     out = ops.dot_product_attention(q, keys, values, mask=mask, scale=scale, is_causal=is_causal)
-    return out[..., :value_dim]
+    return ops.cast(out[..., :value_dim], dtype)
+
+
+def _lacks_float16_kernel(dtype):
+    """JAX compiles its float16 attention for GPUs alone ("F16_F16_F32 is not supported")."""
+    if keras.backend.backend() != "jax" or keras.backend.standardize_dtype(dtype) != "float16":
+        return False
+    import jax
+
+    return jax.default_backend() != "gpu"
 
 
 def _rows_with_a_key(key_mask, causal, target):

@@ -60,9 +60,9 @@ _GENERATION = {
     "suppress_ids": [],
     "renormalize": False,
 }
-_BEAM = ("num_beams", "length_penalty", "length_rule")
 # What published models say besides: how `generate` searches when it is not told.
-_SEARCH = ("max_length", "num_beams", "length_penalty", "length_rule")
+_BEAM = ("num_beams", "length_penalty", "length_rule")
+_SEARCH = ("max_length", *_BEAM)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -106,7 +106,7 @@ class Transformer(FitOnReplicas, keras.Model):
     ```python
     model = kerasmodels.models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64,
                                            intermediate_dim=256)
-    inputs = {"encoder_token_ids": np.array([[5, 6, 7, 0]]), "encoder_padding_mask": [[1, 1, 1, 0]],
+    inputs = {"encoder_token_ids": np.array([[5, 6, 7]]), "encoder_padding_mask": None,
               "decoder_token_ids": np.array([[1, 8, 9]]), "decoder_padding_mask": None}
     logits = model(inputs)  # (1, 3, 1000)
     ids = model.generate(inputs, max_length=20)  # (1, 20)
@@ -166,19 +166,20 @@ class Transformer(FitOnReplicas, keras.Model):
         block = dict(
             dropout=dropout,
             attention_dropout=attention_dropout,
-            activation=activation,
+            activation=keras.activations.get(activation),
             normalize_first=normalize_first,
             layer_norm_epsilon=layer_norm_epsilon,
-            dtype=policy,
         )
-        encoder_blocks = [
-            TransformerEncoderBlock(heads[0], intermediate[0], name=f"encoder_block_{i}", **block)
-            for i in range(layers_[0])
-        ]
-        decoder_blocks = [
-            TransformerDecoderBlock(heads[1], intermediate[1], name=f"decoder_block_{i}", **block)
-            for i in range(layers_[1])
-        ]
+
+        def stack(block_class, side, name):
+            sizes = heads[side], intermediate[side]
+            return [
+                block_class(*sizes, **block, dtype=policy, name=f"{name}_block_{i}")
+                for i in range(layers_[side])
+            ]
+
+        encoder_blocks = stack(TransformerEncoderBlock, 0, "encoder")
+        decoder_blocks = stack(TransformerDecoderBlock, 1, "decoder")
 
         def norm(name):
             # Post-norm blocks end with their own LayerNorm; a pre-norm stack needs one at its end.
@@ -203,14 +204,15 @@ class Transformer(FitOnReplicas, keras.Model):
         )
 
         # === The model (figure 1) ===
-        encoder_ids = keras.Input((None,), dtype="int32", name="encoder_token_ids")
-        encoder_mask = keras.Input(
-            (None,), dtype="bool", name="encoder_padding_mask", optional=True
-        )
-        decoder_ids = keras.Input((None,), dtype="int32", name="decoder_token_ids")
-        decoder_mask = keras.Input(
-            (None,), dtype="bool", name="decoder_padding_mask", optional=True
-        )
+        def tokens_and_mask(side):
+            shape = (None,)
+            return (
+                keras.Input(shape, dtype="int32", name=f"{side}_token_ids"),
+                keras.Input(shape, dtype="bool", name=f"{side}_padding_mask", optional=True),
+            )
+
+        encoder_ids, encoder_mask = tokens_and_mask("encoder")
+        decoder_ids, decoder_mask = tokens_and_mask("decoder")
         x = encoder_position(encoder_embedding(encoder_ids))  # (batch, source, hidden)
         x = parts["encoder_dropout"](x)
         for layer in encoder_blocks:
@@ -243,11 +245,7 @@ class Transformer(FitOnReplicas, keras.Model):
             num_heads=num_heads,
             hidden_dim=hidden_dim,
             intermediate_dim=intermediate_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation=keras.activations.serialize(keras.activations.get(activation)),
-            normalize_first=normalize_first,
-            layer_norm_epsilon=layer_norm_epsilon,
+            **block,
             positions=positions,
             max_sequence_length=max_sequence_length,
             scale_embeddings=scale_embeddings,
@@ -358,19 +356,18 @@ class Transformer(FitOnReplicas, keras.Model):
             `(batch, heads, source, source)`, `(batch, heads, target, target)` and
             `(batch, heads, target, source)`.
         """
+        inputs = {k: v if v is None else ops.convert_to_tensor(v) for k, v in inputs.items()}
         mask = inputs.get("encoder_padding_mask")
-        mask = None if mask is None else ops.convert_to_tensor(mask)
-        token_ids = ops.convert_to_tensor(inputs["encoder_token_ids"], dtype="int32")
-        encoded, encoder = self._encode(token_ids, mask, return_attention_scores=True)
-        target_mask = inputs.get("decoder_padding_mask")
-        target_mask = None if target_mask is None else ops.convert_to_tensor(target_mask)
-        token_ids = ops.convert_to_tensor(inputs["decoder_token_ids"], dtype="int32")
-        x, decoder, cross = self.decoder_position(self.decoder_embedding(token_ids)), [], []
+        encoded, encoder = self._encode(
+            inputs["encoder_token_ids"], mask, return_attention_scores=True
+        )
+        x = self.decoder_position(self.decoder_embedding(inputs["decoder_token_ids"]))
+        decoder, cross = [], []
         for block in self.decoder_blocks:
             x, own, other = block(
                 x,
                 encoded,
-                decoder_padding_mask=target_mask,
+                decoder_padding_mask=inputs.get("decoder_padding_mask"),
                 encoder_padding_mask=mask,
                 return_attention_scores=True,
             )
@@ -434,6 +431,7 @@ class Transformer(FitOnReplicas, keras.Model):
         """The constructor's arguments."""
         return {
             **self._arguments,
+            "activation": keras.activations.serialize(self.activation),
             "output_bias": self.output_bias is not None,
             "generation": dict(self.generation),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),

@@ -135,7 +135,7 @@ class GenerationCallback(keras.callbacks.Callback):
                 yield _rows_of(inputs, rows), targets[rows]
             return
         for batch in data:
-            yield batch[0], keras.ops.convert_to_numpy(batch[1])
+            yield _without_filling(batch[0], keras.ops.convert_to_numpy(batch[1]))
 
     def _sequence(self, ids):
         """The ids before the first end token and without padding, decoded."""
@@ -143,6 +143,18 @@ class GenerationCallback(keras.callbacks.Callback):
         ids = ids[: ends[0]] if len(ends) else ids
         ids = ids[ids != self.pad_id].tolist()
         return self.decode(ids) if self.decode else ids
+
+
+def _without_filling(inputs, targets):
+    """Leaves out rows that only fill a batch up, as `data.BucketedPairs` has them: all padding."""
+    mask = inputs.get("encoder_padding_mask") if isinstance(inputs, dict) else None
+    if mask is None:
+        return inputs, targets
+    real = keras.ops.convert_to_numpy(mask).astype(bool).any(axis=1)
+    if real.all():
+        return inputs, targets
+    inputs = {k: None if x is None else keras.ops.convert_to_numpy(x) for k, x in inputs.items()}
+    return _rows_of(inputs, real), targets[real]
 
 
 def _rows_of(inputs, rows):

@@ -95,6 +95,30 @@ def test_programs_are_shared_and_follow_the_weights():
     assert check(3, 4, 5) == 3
 
 
+def test_hidden_variables():
+    class Hidden:
+        def __init__(self):
+            layer = keras.layers.Dense(4)
+            layer.build((None, 1))
+            self.call = lambda x: layer(x)
+            self.weight = layer.kernel
+
+        def start(self, inputs, max_length):
+            return []
+
+        def step(self, token_ids, state, index):
+            return self.call(ops.ones((token_ids.shape[0], 1))), state
+
+    decoder = Hidden()
+    if keras.backend.backend() == "jax":  # its program could not see the bias change
+        with pytest.raises(ValueError, match="`variables`.*bias"):
+            decoding.generate(decoder, np.zeros((1, 1)), max_length=1)
+    else:
+        for best in (1, 3):
+            decoder.weight.assign(np.eye(4)[best : best + 1])
+            assert decoding.generate(decoder, np.zeros((1, 1)), max_length=1)[0, 0] == best
+
+
 def test_programs_go_with_their_decoder():
     decoder = Weighted()
     number, gone = id(decoder), weakref.ref(decoder)

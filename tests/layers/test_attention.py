@@ -88,8 +88,6 @@ test_contracts_window = contracts(
     mask=padding_mask(40, 17),
     causal=None,
     padding=[("x", "mask", True)],
-    # JAX compiles no float16 products of this shape for a CPU.
-    options={"half_tolerance": {"mixed_bfloat16": 1e-1}} if backend() == "jax" else None,
 )
 
 

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from kerasmodels.layers import TokenEmbedding
+from kerasmodels.layers import LogitBias, TokenEmbedding
 from tests.kit import assert_close, contracts, normal, to_numpy, token_ids
 
 test_contracts = contracts(lambda **kw: TokenEmbedding(11, 8, **kw), inputs=token_ids(2, 5))
+
+test_contracts_bias = contracts(LogitBias, inputs=normal(2, 5, 11))
 
 
 class Tied(keras.layers.Layer):
@@ -24,7 +26,7 @@ class Tied(keras.layers.Layer):
         return self.embedding(self.embedding(ids), reverse=True)
 
 
-# The helper class is no part of the library; two logits of unit size are multiplied by sqrt(8).
+# The helper class is no part of the library.
 test_contracts_tied = contracts(Tied, without=("config", "keras_file"), inputs=token_ids(2, 5))
 
 

@@ -144,3 +144,13 @@ def test_bad_input(options, message):
     callback.set_model(Copier())
     with pytest.raises(ValueError, match="validation_data"):
         callback.evaluate()
+
+
+def test_rows_that_only_fill_a_batch_are_left_out():
+    mask = np.array([[1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0]])
+    batch = {"token_ids": TARGETS, "encoder_padding_mask": mask}, TARGETS
+    generation = GenerationCallback([batch, batch], ErrorRate("sequence"))
+    generation.set_model(Copier(start=0))
+    assert generation.evaluate() == {"wer": 0.0}
+    assert [rows for rows, _, _ in generation.model.calls] == [2, 2]
+    assert len(generation.samples) == 4
