@@ -3,7 +3,16 @@
     python examples/pronounce.py          # the demo, `make demo`: a few minutes
     python examples/pronounce.py --full   # the recipe
 
-RESULTS
+On words it never saw (the split is by the words' CRC-32; the nearest listed pronunciation counts):
+
+| run | backend | training | PER | WER | without a sibling in training |
+|---|---|---|---|---|---|
+| `--full`, beam 5 | TensorFlow | 4,079 s | 6.89 % | 28.06 % | 8.32 % / 33.03 % |
+DEMO
+
+The full run had one core of a shared machine (AMD EPYC, `TF_NUM_INTRAOP_THREADS=1`) and 1.4 million
+parameters; a sibling is a training word that differs by a plural, -ed or -ing. Published with such
+a model on another split: PER 5.23 %, WER 22.1 % (Yolchuyeva et al. 2019).
 
 Writes into `runs/pronounce/`: the attention maps and the learning curve (PNG), the model
 (`model.keras`, with `letters.json` and `sounds.json`) and a SavedModel (PyTorch: an ONNX file),
@@ -47,7 +56,7 @@ class Settings:
     num_buckets: int = 6
 
 
-DEMO = Settings(epochs=5, average=1, num_beams=1, warmup_epochs=0.5)
+DEMO = Settings(epochs=4, average=1, num_beams=1, warmup_epochs=0.5, num_buckets=4)
 FULL = Settings(epochs=22, average=3, num_beams=5, warmup_epochs=2)
 
 

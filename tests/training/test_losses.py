@@ -5,6 +5,7 @@ from keras import ops
 
 from kerasmodels.training import SmoothedCrossEntropy, TokenLoss
 from kerasmodels.training.gradients import value_and_grad
+from tests.kit.replicas import two_replicas
 
 LOGITS = np.array([[[0, 2, 1, 0], [0, 0, 3, 1], [5, -5, 0, 2]]], "float32")  # C09
 TARGETS = np.array([[1, 2, 0]])
@@ -257,11 +258,8 @@ def train_with_unequal_padding():
 def test_replicas_with_unequal_padding_equal_one_device():
     single = train_with_unequal_padding()
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        assert strategy.num_replicas_in_sync == 2
-        with strategy.scope():
+        assert two_replicas().num_replicas_in_sync == 2
+        with two_replicas().scope():
             several = train_with_unequal_padding()
     else:
         devices = keras.distribution.list_devices()[:2]
