@@ -179,7 +179,11 @@ def imports(rounds):
     for backend in BACKENDS:
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         seconds = [
-            float(subprocess.check_output([sys.executable, "-c", code], env=environment))
+            float(
+                subprocess.check_output(
+                    [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+                )
+            )
             for _ in range(rounds)
         ]
         print(f"| {backend} | {statistics.median(seconds):.3f} |")

@@ -29,9 +29,12 @@ def _batch():
     return inputs, ids[2]
 
 
-def _keras_training(model, loss):
+def _keras_training(model):
     import keras
 
+    from kerasmodels import training
+
+    loss = training.SmoothedCrossEntropy(0.1)
     model.compile(keras.optimizers.Adam(1e-4), loss, jit_compile=_jit())
     inputs, targets = _batch()
     return lambda: model.train_on_batch(inputs, targets)
@@ -44,14 +47,13 @@ def _jit():
 
 def ours_training():
     """Our Transformer in Keras's own training step."""
-    from kerasmodels import models, training
+    from kerasmodels import models
 
-    model = models.Transformer(VOCABULARY, **SIZES)
-    return _keras_training(model, training.SmoothedCrossEntropy(0.1))
+    return _keras_training(models.Transformer(VOCABULARY, **SIZES))
 
 
 def keras_hub_training():
-    """The same of keras_hub's layers, with Keras's loss."""
+    """The same of keras_hub's layers, with the same loss."""
     import keras
     import keras_hub
 
@@ -72,8 +74,7 @@ def keras_hub_training():
             y, x, decoder_padding_mask=masks[1], encoder_padding_mask=masks[0]
         )
     logits = embedding.token_embedding(y, reverse=True)
-    model = keras.Model({x.name: x for x in (*ids, *masks)}, logits)
-    return _keras_training(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return _keras_training(keras.Model({x.name: x for x in (*ids, *masks)}, logits))
 
 
 def torch_training():
