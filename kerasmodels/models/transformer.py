@@ -31,35 +31,19 @@ from kerasmodels.training import FitOnReplicas
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
 # layers of 1024 for parsing, with the 16,000 tokens of its WSJ-only setting, and says nothing of
 # heads and feed-forward, for which "big" stands. "tiny" is ours, for laptops and tests.
+_SIZE = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout")
 SIZES = {
-    "transformer_tiny": dict(
-        vocabulary_size=8000, num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512
-    ),
-    "transformer_base": dict(
-        vocabulary_size=37000, num_layers=6, num_heads=8, hidden_dim=512, intermediate_dim=2048
-    ),
-    "transformer_big": dict(
-        vocabulary_size=37000,
-        num_layers=6,
-        num_heads=16,
-        hidden_dim=1024,
-        intermediate_dim=4096,
-        dropout=0.3,
-    ),
-    "transformer_parsing": dict(
-        vocabulary_size=16000, num_layers=4, num_heads=16, hidden_dim=1024, intermediate_dim=4096
-    ),
+    "transformer_tiny": (8000, 2, 4, 128, 512, 0.1),
+    "transformer_base": (37000, 6, 8, 512, 2048, 0.1),
+    "transformer_big": (37000, 6, 16, 1024, 4096, 0.3),
+    "transformer_parsing": (16000, 4, 16, 1024, 4096, 0.1),
 }
+SIZES = {name: dict(zip(_SIZE, values, strict=True)) for name, values in SIZES.items()}
 
 # The token rules of `decoding.generate`.
-_GENERATION = {
-    "pad_id": 0,
-    "start_id": 1,
-    "end_id": 2,
-    "forced_end": False,
-    "suppress_ids": [],
-    "renormalize": False,
-}
+_GENERATION = dict(
+    pad_id=0, start_id=1, end_id=2, forced_end=False, suppress_ids=[], renormalize=False
+)
 # What published models say besides: how `generate` searches when it is not told.
 _BEAM = ("num_beams", "length_penalty", "length_rule")
 _SEARCH = ("max_length", *_BEAM)
@@ -205,11 +189,9 @@ class Transformer(FitOnReplicas, keras.Model):
 
         # === The model (figure 1) ===
         def tokens_and_mask(side):
-            shape = (None,)
-            return (
-                keras.Input(shape, dtype="int32", name=f"{side}_token_ids"),
-                keras.Input(shape, dtype="bool", name=f"{side}_padding_mask", optional=True),
-            )
+            ids = keras.Input((None,), dtype="int32", name=f"{side}_token_ids")
+            name = f"{side}_padding_mask"
+            return ids, keras.Input((None,), dtype="bool", name=name, optional=True)
 
         encoder_ids, encoder_mask = tokens_and_mask("encoder")
         decoder_ids, decoder_mask = tokens_and_mask("decoder")
@@ -221,12 +203,8 @@ class Transformer(FitOnReplicas, keras.Model):
         x = decoder_position(decoder_embedding(decoder_ids))  # (batch, target, hidden)
         x = parts["decoder_dropout"](x)
         for layer in decoder_blocks:
-            x = layer(
-                x,
-                encoded,
-                decoder_padding_mask=decoder_mask,
-                encoder_padding_mask=encoder_mask,
-            )
+            masks = dict(decoder_padding_mask=decoder_mask, encoder_padding_mask=encoder_mask)
+            x = layer(x, encoded, **masks)
         x = parts["decoder_norm"](x) if normalize_first else x
         logits = decoder_embedding(x, reverse=True)  # (batch, target, vocabulary)
         if output_bias:
@@ -261,8 +239,8 @@ class Transformer(FitOnReplicas, keras.Model):
 
         Args:
             inputs: A dictionary with `encoder_token_ids (batch, source)`, padded on either side,
-                and `encoder_padding_mask` (`None`: all is real; the decoder's keys are not looked
-                at), or the ids alone as an array; then the pad id makes the mask.
+                and `encoder_padding_mask` (`None`: all is real), or the ids alone as an array;
+                then the pad id makes the mask.
             search: A search of `kerasmodels.decoding`. Defaults to the beam search that
                 `generation` describes, else `GreedySearch()`.
             max_length: Greatest number of tokens, the end token included. Defaults to that of
@@ -406,7 +384,7 @@ class Transformer(FitOnReplicas, keras.Model):
             **kwargs: Constructor's arguments that replace the preset's.
 
         Returns:
-            The model. Where the folder has SentencePiece files it has a `tokenizer`.
+            The model. Its `tokenizer` is that of the folder, or `None`.
 
         Raises:
             FileNotFoundError: If a folder or one of its files is not there.
@@ -437,11 +415,6 @@ class Transformer(FitOnReplicas, keras.Model):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """Builds the model from `get_config`'s dictionary."""
-        return cls(**config)
 
 
 def _pair(name, value):
