@@ -29,13 +29,13 @@ demo: venv
 dev: $(VENV)/.dev
 
 test: dev lint
-	rm -f .coverage .coverage.*
+	rm -rf .coverage .coverage.* .cov && mkdir .cov
 	for backend in tensorflow jax torch; do \
 	  echo "== $$backend"; \
 	  KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report= || exit 1; \
-	  mv .coverage .coverage.$$backend; \
+	  mv .coverage .cov/$$backend; \
 	done
-	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --fail-under=95
+	$(BIN)/coverage combine --quiet .cov/* && $(BIN)/coverage report --fail-under=95
 
 lint: dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
@@ -44,7 +44,7 @@ bench: dev
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache .coverage*
+	rm -rf $(VENV) runs build *.egg-info .pytest_cache .ruff_cache .coverage* .cov
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
