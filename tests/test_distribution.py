@@ -18,7 +18,7 @@ from kerasmodels import distribution
 from tests.scripts import run
 
 BACKEND = keras.backend.backend()
-tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="it is TensorFlow's")
 jax_only = pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution distributes on JAX")
 
 

@@ -151,7 +151,7 @@ def test_file_round_trip(tmp_path):
     np.testing.assert_array_equal(model.predict(X, verbose=0), model.model.predict(X, verbose=0))
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="it is TensorFlow's")
 def test_replicas_equal_one_device():
     single = compiled(network())
     expected = fit(single)

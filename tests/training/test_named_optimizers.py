@@ -150,7 +150,7 @@ def test_named_optimizers_with_callbacks_ema_and_float16(tmp_path):
     assert int(model.optimizer["generator"].iterations) == 4
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="it is TensorFlow's")
 def test_replicas_equal_one_device():
     def build():
         model = GAN(1)

@@ -207,7 +207,7 @@ def test_mixed_float16_scales_the_loss():
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(before, model.get_weights(), strict=True))
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="it is TensorFlow's")
 @pytest.mark.parametrize("kind", ["keras loss", "mean"])
 def test_replicas_equal_one_device(kind):
     class Plain(Classifier):
@@ -237,7 +237,7 @@ def test_replicas_equal_one_device(kind):
             np.testing.assert_allclose(result, value, rtol=1e-5, err_msg=key)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution")
+@pytest.mark.skipif(BACKEND != "jax", reason="it works on JAX alone")
 def test_data_parallel_equals_one_device():
     single = compiled(Classifier(network()))
     train(single)
