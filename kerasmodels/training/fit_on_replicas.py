@@ -8,17 +8,23 @@ What upstream would have to change, both in `keras/src/backend/tensorflow/traine
   batch shows the shapes as well.
 - `reduce_per_replica` takes the mean of the logs under `MultiWorkerMirroredStrategy` over
   `axis=0`, which a scalar has not: it must be `axis=None`.
+
+And `keras.random.SeedGenerator` gives all replicas the same numbers: the same dropout mask, the
+same noise for every share of the batch.
 """
 
 import keras
+
+from kerasmodels.training.random_state import own_noise
 
 
 class FitOnReplicas:
     """A mixin for `keras.Model`s that are trained under `tf.distribute`.
 
     With it `fit` and `evaluate` work under `MultiWorkerMirroredStrategy`, and under
-    `MirroredStrategy` with boolean inputs. Without a strategy, and on JAX and PyTorch, it changes
-    nothing. The module's text says what it works around.
+    `MirroredStrategy` with boolean inputs, and every replica draws its own dropout and noise.
+    Without a strategy, and on JAX and PyTorch, it changes nothing. The module's text says what it
+    works around.
 
     Example:
     ```python
@@ -48,19 +54,24 @@ class FitOnReplicas:
 
     def _make_function(self, step_function, *args, **kwargs):
         """The hook that turns `train_step` and `test_step` into functions of an iterator."""
-        if keras.backend.backend() == "tensorflow":
-            step_function = self._with_axis_for_mean(step_function)
+        if keras.backend.backend() == "tensorflow" and self._distribute_strategy is not None:
+            step_function = self._on_a_replica(step_function)
         return super()._make_function(step_function, *args, **kwargs)
 
-    def _with_axis_for_mean(self, step_function):
+    def _on_a_replica(self, step_function):
         import tensorflow as tf
 
-        if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return step_function
+        several = tf.distribute.MultiWorkerMirroredStrategy
+        add_axis = isinstance(self.distribute_strategy, several)
 
         def step(data):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            with own_noise(replica):
+                logs = step_function(data)
+            if not add_axis:
+                return logs
             return keras.tree.map_structure(
-                lambda log: log[None] if log.shape.rank == 0 else log, step_function(data)
+                lambda log: log[None] if log.shape.rank == 0 else log, logs
             )
 
         return step

@@ -1,6 +1,5 @@
 """A training step written once that runs inside `fit` on TensorFlow, JAX and PyTorch."""
 
-import functools
 import warnings
 
 import keras
@@ -9,8 +8,11 @@ from keras import ops
 
 from kerasmodels.training.fit_on_replicas import FitOnReplicas
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
+from kerasmodels.training.guards import explain_double_backward, guard_jax_state
 from kerasmodels.training.named_optimizers import NamedOptimizers
+from kerasmodels.training.random_state import load_seed_states, save_seed_states
 from kerasmodels.training.replicas import num_replicas, whole_losses
+from kerasmodels.training.unused_weights import run_and_see
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -36,14 +38,19 @@ class PortableModel(FitOnReplicas, keras.Model):
     `loss` that nobody updates.
 
     A loss is a mean over the rows that the step sees. On several replicas `minimize` divides by
-    their number, and Keras's losses, which would do so themselves, leave it to it.
+    their number, and Keras's losses, which would do so themselves, leave it to it; every replica
+    draws random numbers of its own.
+
+    Files hold the state of the random generators too, which Keras leaves out, so that a resumed run
+    (`keras.callbacks.BackupAndRestore`, or a `.keras` file and `initial_epoch`) is the run that was
+    not interrupted. Files without it load as well.
 
     Args:
         **kwargs: `keras.Model`'s arguments.
 
     Raises:
-        ValueError: If a step returns no dict of logs, or assigns a variable that is not the
-            model's (JAX).
+        ValueError: If a step returns no dict of logs, computes nothing from sample weights that it
+            was given, or assigns a variable that is not the model's (JAX).
 
     Example:
     ```python
@@ -232,10 +239,12 @@ class PortableModel(FitOnReplicas, keras.Model):
         elif scale and optimizer and not isinstance(optimizer, NamedOptimizers):
             optimizer = _scaled(keras.optimizers.get(optimizer))
         super().compile(optimizer, *args, auto_scale_loss=False, **kwargs)
+        self._uses_weights = frozenset()  # names of the steps that were seen to use sample weights
         self._loss_tracker = None  # the step has its own metrics; this one would report zeros
-        if not self.built and type(self).build is keras.Model.build and self.layers:
+        if not self.built and type(self).build is keras.Model.build:
             # Networks that are built leave nothing to build, and `call` need not exist.
-            self.built = all(layer.built for layer in self.layers)
+            needs_call = not self.layers and type(self).call is not keras.Model.call
+            self.built = not needs_call and all(layer.built for layer in self.layers)
         if isinstance(self.optimizer, NamedOptimizers):
             self.optimizer.assign_variables(self.optimizer_variables)
             self.optimizer_variables()  # a name without a layer is met here
@@ -247,6 +256,15 @@ class PortableModel(FitOnReplicas, keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built and self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
+
+    def save_own_variables(self, store):
+        """Keras's hook: also writes the state of the random generators, of all layers."""
+        super().save_own_variables(store)
+        save_seed_states(self, store)
+
+    def load_own_variables(self, store):
+        """Keras's hook: reads what `save_own_variables` wrote, and files without random state."""
+        super().load_own_variables(load_seed_states(self, store))
 
     def train_step(self, *args):
         """Keras's hook: `(data)`, on JAX `(state, data)`."""
@@ -266,12 +284,24 @@ class PortableModel(FitOnReplicas, keras.Model):
             data = keras.tree.map_structure(
                 lambda x: ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x, data
             )
+        name = f"{type(self).__name__}.{step.__name__}"
         with whole_losses():
-            logs = step(data)
+            if step.__name__ in self._uses_weights:
+                logs = step(data)
+            else:
+                logs, used = run_and_see(step, data)
+                if used:  # it need not be looked at again
+                    self._uses_weights |= {step.__name__}
+                elif used is not None:
+                    raise ValueError(
+                        f"{name} was given `sample_weight` (or `class_weight`) and computes "
+                        "nothing from it. Use the third part of `data` in the loss, or leave the "
+                        "weights out."
+                    )
         if not isinstance(logs, dict):
             raise ValueError(
-                f"{type(self).__name__}.{step.__name__} must return its logs as a dict "
-                f"{{name: scalar}}, for example `self.get_metrics_result()`. Received: {logs}"
+                f"{name} must return its logs as a dict {{name: scalar}}, for example "
+                f"`self.get_metrics_result()`. Received: {logs}"
             )
         return logs
 
@@ -304,55 +334,22 @@ class PortableModel(FitOnReplicas, keras.Model):
         return logs, state
 
     def make_train_function(self, force=False):
-        """Keras's hook; see `_guarded`."""
+        """Keras's hook; see `guards`."""
         fresh = self.train_function is None or force
         super().make_train_function(force)
         if fresh and keras.backend.backend() == "jax":
-            names = ("trainable", "non_trainable", "optimizer", "metrics")
-            self.train_function = self._guarded(self.train_function, names)
+            self.train_function = guard_jax_state(self, self.train_function)
+        if fresh and keras.backend.backend() == "torch" and self.jit_compile:
+            self.train_function = explain_double_backward(self.train_function)
         return self.train_function
 
     def make_test_function(self, force=False):
-        """Keras's hook; see `_guarded`."""
+        """Keras's hook; see `guards`."""
         fresh = self.test_function is None or force
         super().make_test_function(force)
         if fresh and keras.backend.backend() == "jax":
-            names = ("trainable", "non_trainable", "metrics")
-            self.test_function = self._guarded(self.test_function, names)
+            self.test_function = guard_jax_state(self, self.test_function)
         return self.test_function
-
-    def _guarded(self, function, names):
-        """Spares the JAX trainer two falls.
-
-        It takes the values out of all variables while it trains: an error in the step would leave
-        the model empty, and cleaning up would raise another error that hides the first. And it
-        donates every buffer, which fails when two variables share one, as after `a.assign(b)` or
-        after `use_ema` has put the averages into the weights.
-        """
-
-        @functools.wraps(function)
-        def guarded(state, iterator):
-            seen = set()
-            state = tuple([_unshared(value, seen) for value in values] for values in state)
-            try:
-                return function(state, iterator)
-            except Exception:
-                if not any(value.is_deleted() for values in state for value in values):
-                    self._jax_state = {
-                        f"{name}_variables": values
-                        for name, values in zip(names, state, strict=True)
-                    }
-                    self._jax_state_synced = False
-                raise
-
-        return guarded
-
-
-def _unshared(value, seen):
-    if id(value) in seen:
-        return value.copy()
-    seen.add(id(value))
-    return value
 
 
 def _scaled(optimizer):

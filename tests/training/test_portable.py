@@ -1,9 +1,11 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from kerasmodels.training.portable import PortableModel
+from kerasmodels.training import PortableModel, value_and_grad
 from tests.kit.replicas import two_replicas
 
 BACKEND = keras.backend.backend()
@@ -313,3 +315,90 @@ def test_bad_input():
     single = compiled(Classifier(network()))
     with pytest.raises(ValueError, match="without a name"):
         single.minimize(lambda: ops.ones(()), [], optimizer="generator")
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels_tests")
+class Forgetful(Classifier):
+    """Unpacks the weights and forgets them, in training or in validation."""
+
+    def __init__(self, network, forgets, **kwargs):
+        super().__init__(network, **kwargs)
+        self.forgets = forgets
+
+    def training_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return super().training_step((x, y) if self.forgets == "training" else data)
+
+    def validation_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return super().validation_step((x, y) if self.forgets == "validation" else data)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_ignored_weights_are_an_error(run_eagerly):
+    def build(forgets):
+        return compiled(Forgetful(network(dropout=0.5), forgets), run_eagerly=run_eagerly)
+
+    message = r"Forgetful\.{}_step was given `sample_weight`"
+    model = build("training")
+    train(model)  # no weights, nothing to say
+    with pytest.raises(ValueError, match=message.format("training")):
+        train(model, sample_weight=WEIGHT)
+    with pytest.raises(ValueError, match=message.format("training")):
+        train(model, class_weight={0: 1.0, 1: 2.0, 2: 1.0})
+    model = build("validation")
+    train(model, sample_weight=WEIGHT)
+    with pytest.raises(ValueError, match=message.format("validation")):
+        model.evaluate(X, Y, sample_weight=WEIGHT, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "weights, expected",
+    [
+        ({}, 0.569717),
+        ({"class_weight": {0: 1.0, 1: 3.0}}, 1.486008),  # sum of w l / N, as Keras has it
+        ({"sample_weight": np.array([1.0, 0.0])}, 0.111572),
+    ],
+)
+def test_weights_of_a_step_that_uses_them(weights, expected):  # C34
+    x = np.eye(2, dtype="float32")
+    inputs = keras.Input((2,))
+    layer = keras.layers.Dense(2, use_bias=False)
+    model = Classifier(keras.Model(inputs, layer(inputs)))
+    # With one-hot inputs and a learning rate of 0 the probabilities are fixed.
+    layer.set_weights([np.log([[0.8, 0.2], [0.6, 0.4]])])
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        loss=crossentropy(),
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(name="w", from_logits=True)],
+    )
+    logs = model.fit(x, np.array([0, 1]), verbose=0, **weights).history
+    np.testing.assert_allclose(logs["loss"], [expected], atol=1e-5)
+    total = {"class_weight": 4.0, "sample_weight": 1.0}.get(next(iter(weights), None), 2.0)
+    np.testing.assert_allclose(logs["w"], [2 * expected / total], atol=1e-5)  # sum w l / sum w
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="TensorFlow and JAX compile nested gradients")
+def test_a_compiled_gradient_penalty_is_refused_on_torch(monkeypatch):
+    import torch
+
+    class Penalized(PortableModel):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, "tanh")])
+
+        def training_step(self, x):
+            def penalty():
+                _, (slope,) = value_and_grad(lambda x: ops.sum(self.dense(x)), [x])
+                return ops.mean(slope**2)
+
+            return {"loss": self.minimize(penalty, self.dense.trainable_variables)}
+
+    model = Penalized()
+    model.compile("sgd", jit_compile=True)
+    compiler = functools.partial(torch.compile, backend="aot_eager")  # the same, without C++
+    monkeypatch.setattr(torch, "compile", compiler)
+    with pytest.raises(ValueError, match="PyTorch compiles no gradient of a gradient"):
+        model.fit(X, batch_size=24, verbose=0)
+    model.compile("sgd", jit_compile=False)
+    assert np.isfinite(model.fit(X, batch_size=24, verbose=0).history["loss"][0])
