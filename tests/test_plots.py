@@ -247,3 +247,71 @@ def test_learning_curves_of_fit():
         np.testing.assert_allclose(
             validation.get_ydata(), history.history[f"val_{name}"], rtol=1e-6
         )
+
+
+class ToyGAN:
+    """Uniform noise times 2 plus 4; D says sigmoid(x - 4)."""
+
+    latent_dim = 1
+    noise = "uniform"
+
+    def generator(self, z, training=None):
+        return 4.0 + 2.0 * z
+
+    def discriminator(self, x, training=None):
+        return x - 4.0
+
+    def generate(self, count, seed=None):
+        z = np.random.default_rng(seed).uniform(-1, 1, (count, 1))
+        return (4.0 + 2.0 * z).astype("float32")
+
+
+def test_gan_1d():
+    data = np.random.default_rng(0).normal(4.0, 1.5, 20_000)
+    figure = plots.gan_1d(ToyGAN(), data)
+    write(figure)
+    left, right = figure.axes
+    real, fake = left.get_lines()[:2]
+    x = real.get_xdata()
+    normal = np.exp(-0.5 * ((x - 4) / 1.5) ** 2) / (1.5 * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(real.get_ydata(), normal, atol=0.012)
+    inside, outside = np.abs(x - 4) < 1.5, np.abs(x - 4) > 2.7
+    np.testing.assert_allclose(fake.get_ydata()[inside], 0.25, atol=0.03)
+    np.testing.assert_allclose(fake.get_ydata()[outside], 0.0, atol=0.01)
+    d = right.get_lines()[0]
+    np.testing.assert_allclose(d.get_ydata(), 1 / (1 + np.exp(4 - d.get_xdata())), atol=1e-5)
+    # Noise from -1 to 1 goes to 2..6.
+    ends = [line.get_xdata()[1] for line in left.get_lines()[2:19]]
+    np.testing.assert_allclose(ends, np.linspace(2, 6, 17), atol=1e-5)
+
+
+def test_gan_1d_stages():
+    state = plots.gan_1d_state(ToyGAN(), count=500)
+    data = np.linspace(0, 8, 100)
+    named = plots.gan_1d({"before": state, "after": ToyGAN()}, data, title="Training")
+    assert [a.get_title() for a in named.axes if a.get_title()] == ["before", "after"]
+    write(named)
+    lettered = plots.gan_1d([state] * 5, data)
+    assert [a.get_title() for a in lettered.axes if a.get_title()] == [f"({c})" for c in "abcde"]
+
+
+def test_bad_gan_1d():
+    class Images(ToyGAN):
+        def generate(self, count, seed=None):
+            return np.zeros((count, 2, 2))
+
+    with pytest.raises(ValueError, match="one number a sample.*2, 2"):
+        plots.gan_1d(Images(), np.ones(3))
+    with pytest.raises(ValueError, match=r"`data` must be numbers.*\(3, 2\)"):
+        plots.gan_1d(ToyGAN(), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="`states`"):
+        plots.gan_1d([], np.ones(3))
+
+
+def test_image_grid():
+    pixels = np.random.default_rng(0).uniform(-1, 1, (6, 4, 4, 1)).astype("float32")
+    figure = plots.image_grid(ops.convert_to_tensor(pixels), columns=3, title="Samples")
+    write(figure)
+    (shown,) = images(figure)
+    assert shown.shape == (9, 14)
+    np.testing.assert_allclose(shown[:4, :4], (pixels[0, :, :, 0] + 1) * 127.5, atol=0.51)

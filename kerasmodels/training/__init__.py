@@ -7,8 +7,10 @@ from kerasmodels.training.fit_on_replicas import FitOnReplicas
 from kerasmodels.training.gradients import value_and_grad
 from kerasmodels.training.losses import SmoothedCrossEntropy
 from kerasmodels.training.metrics import MaskedAccuracy, Perplexity, TokenLoss
+from kerasmodels.training.non_finite import NonFiniteGuard
 from kerasmodels.training.optimizers import AdamW
 from kerasmodels.training.portable import PortableModel
+from kerasmodels.training.samples import SampleGrid, tile_images
 from kerasmodels.training.schedules import LinearCooldown, WarmupInverseSqrt, WarmupLinear
 from kerasmodels.training.text_metrics import Bleu, ErrorRate
 
@@ -22,12 +24,15 @@ __all__ = [
     "KeepLastCheckpoints",
     "LinearCooldown",
     "MaskedAccuracy",
+    "NonFiniteGuard",
     "Perplexity",
     "PortableModel",
+    "SampleGrid",
     "SmoothedCrossEntropy",
     "TokenLoss",
     "WarmupInverseSqrt",
     "WarmupLinear",
     "average_checkpoints",
+    "tile_images",
     "value_and_grad",
 ]

@@ -8,10 +8,10 @@ from keras import ops
 
 from kerasmodels.training.fit_on_replicas import FitOnReplicas
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
-from kerasmodels.training.guards import explain_double_backward, guard_jax_state
 from kerasmodels.training.named_optimizers import NamedOptimizers
 from kerasmodels.training.random_state import load_seed_states, save_seed_states
 from kerasmodels.training.replicas import num_replicas, whole_losses
+from kerasmodels.training.trainer_guards import explain_double_backward, guard_jax_state
 from kerasmodels.training.unused_weights import run_and_see
 
 
@@ -334,7 +334,7 @@ class PortableModel(FitOnReplicas, keras.Model):
         return logs, state
 
     def make_train_function(self, force=False):
-        """Keras's hook; see `guards`."""
+        """Keras's hook; see `trainer_guards`."""
         fresh = self.train_function is None or force
         super().make_train_function(force)
         if fresh and keras.backend.backend() == "jax":
@@ -344,7 +344,7 @@ class PortableModel(FitOnReplicas, keras.Model):
         return self.train_function
 
     def make_test_function(self, force=False):
-        """Keras's hook; see `guards`."""
+        """Keras's hook; see `trainer_guards`."""
         fresh = self.test_function is None or force
         super().make_test_function(force)
         if fresh and keras.backend.backend() == "jax":

@@ -1,17 +1,11 @@
-"""Pictures: attention maps, the position table, learning-rate schedules, learning curves.
+"""Attention maps and the position table."""
 
-Every function returns a `matplotlib.figure.Figure`. None of them opens a window or registers the
-figure with pyplot, so nothing has to be closed: `figure.savefig("attention.png")` writes it, and a
-notebook shows it when it is the last expression of a cell. matplotlib is imported by the first call
-(`pip install "kerasmodels[plots]"`).
-"""
-
-import functools
-import io
 import math
 
 import keras
 import numpy as np
+
+from kerasmodels.plots.figures import new_figure, to_numpy
 
 _CELL = 0.24  # inches one token takes at full size
 _MAP_SIZES = (1.6, 9.0)  # inches: the smallest and the largest side of a single map
@@ -57,13 +51,13 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None):
     Vaswani et al. 2017, figures 3 to 5, show such weights.
     """
     if isinstance(scores, (list, tuple)):
-        scores = [_to_numpy(layer) for layer in scores]
+        scores = [to_numpy(layer) for layer in scores]
         if len({layer.shape for layer in scores}) > 1:
             raise ValueError(
                 "`scores` as a list must hold arrays of one shape, (heads, queries, keys). "
                 f"Received shapes: {[layer.shape for layer in scores]}"
             )
-    scores = _to_numpy(scores)
+    scores = to_numpy(scores)
     if scores.ndim not in (2, 3, 4) or 0 in scores.shape:
         raise ValueError(
             "`scores` must be (queries, keys), (heads, queries, keys) or (layers, heads, queries, "
@@ -92,7 +86,7 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None):
     label_space = 0.06 * column_size / 7
     left = 0.5 + label_space * max(map(len, query_labels))
     bottom = 0.5 + label_space * (2 if upright else max(map(len, key_labels)))
-    figure = _new_figure(
+    figure = new_figure(
         (left + columns * (width + 0.15) + 0.9, bottom + rows * (height + 0.3) + 0.3)
     )
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -159,13 +153,13 @@ def position_table(positions, length=64, hidden_dim=128, title="Position encodin
         weights = positions.weights
         width = weights[0].shape[-1] if weights else hidden_dim
         positions = positions(keras.ops.zeros((1, length, width)))[0]
-    table = _to_numpy(positions)
+    table = to_numpy(positions)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
             "`positions` must be a layer or a table (length, hidden_dim). "
             f"Received shape: {table.shape}"
         )
-    figure = _new_figure((7.0, 4.2))
+    figure = new_figure((7.0, 4.2))
     axis = figure.subplots()
     limit = float(np.nanmax(np.abs(table))) or 1.0
     image = axis.imshow(
@@ -177,129 +171,6 @@ def position_table(positions, length=64, hidden_dim=128, title="Position encodin
     if title:
         axis.set_title(title)
     return figure
-
-
-def schedule(schedules, num_steps, title="Learning rate"):
-    """Draws one learning-rate schedule or several in one picture.
-
-    Args:
-        schedules: a `keras.optimizers.schedules.LearningRateSchedule`, any function of the step, a
-            number (a constant rate), or a dict of these by name for a comparison.
-        num_steps: the last step drawn; the first is 1.
-        title: the figure's title, or None.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: if `num_steps` is below 2, `schedules` is an empty dict, or an entry is neither
-            callable nor a number.
-
-    Example:
-        >>> from kerasmodels import plots, training
-        >>> figure = plots.schedule(
-        ...     {f"d = {d}": training.WarmupInverseSqrt(d) for d in (256, 512)}, num_steps=20000
-        ... )
-
-    Vaswani et al. 2017, section 5.3, equation 3.
-    """
-    if num_steps < 2:
-        raise ValueError(f"`num_steps` must be at least 2. Received: num_steps={num_steps}")
-    named = isinstance(schedules, dict)
-    curves = schedules if named else {"": schedules}
-    if not curves:
-        raise ValueError("`schedules` must hold at least one schedule. Received: {}")
-    steps = np.unique(np.linspace(1, num_steps, 400).round().astype(int))
-    figure = _new_figure((6.4, 3.8))
-    axis = figure.subplots()
-    for name, curve in curves.items():
-        if not callable(curve) and not isinstance(curve, (int, float)):
-            raise ValueError(
-                "`schedules` must be a schedule, a function of the step, a number or a dict of "
-                f"these. Received: {curve!r}"
-            )
-        values = [
-            float(_to_numpy(curve(int(step)))) if callable(curve) else curve for step in steps
-        ]
-        axis.plot(steps, values, label=name, linewidth=1.8)
-    axis.set_xlabel("step")
-    axis.set_ylabel("learning rate")
-    axis.set_xlim(0, num_steps)
-    axis.set_ylim(bottom=0)
-    axis.ticklabel_format(axis="y", style="sci", scilimits=(-3, 3))
-    axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.grid(alpha=0.3)
-    if named:
-        axis.legend(frameon=False)
-    if title:
-        axis.set_title(title)
-    return figure
-
-
-def learning_curves(history, metrics=None, title=None):
-    """Draws what `fit` logged: one picture a metric, training and validation in the same axes.
-
-    Args:
-        history: what `model.fit` returned (`keras.callbacks.History`), or a dict of lists, one
-            value an epoch, with the `val_` prefix for validation. A metric that exists for
-            validation only (`val_bleu`) gets its axes too. Validation logged every k-th epoch is
-            drawn at those epochs.
-        metrics: names of the metrics to draw, without `val_`; None draws all of them.
-        title: the figure's title.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ValueError: if nothing was logged, or a metric is asked for that was not.
-
-    Example:
-        >>> from kerasmodels import plots
-        >>> figure = plots.learning_curves({"loss": [3.1, 1.2, 0.8], "val_loss": [2.0, 1.1, 1.0]})
-        >>> figure.savefig("learning_curves.png")
-    """
-    epochs = None
-    if hasattr(history, "history"):
-        epochs, history = history.epoch, history.history
-    logged = list(dict.fromkeys(key.removeprefix("val_") for key, log in history.items() if log))
-    if not logged:
-        raise ValueError(f"`history` holds no epoch. Received keys: {sorted(history)}")
-    names = logged if metrics is None else list(metrics)
-    unknown = [name for name in names if name not in logged]
-    if unknown or not names:
-        raise ValueError(f"`metrics` must be among {logged}. Received: metrics={names}")
-    columns = min(len(names), 3)
-    rows = math.ceil(len(names) / columns)
-    figure = _new_figure((0.6 + 3.9 * columns, 0.4 + 2.9 * rows))
-    axes = figure.subplots(rows, columns, squeeze=False)
-    first = epochs[0] if epochs else 0
-    total = max(len(log) for log in history.values())
-    for axis, name in zip(axes.flat, names, strict=False):
-        for key, label, color in ((name, "training", "C0"), (f"val_{name}", "validation", "C1")):
-            log = [float(_to_numpy(value)) for value in history.get(key) or ()]
-            if not log:
-                continue
-            every = total // len(log)  # validation_freq
-            at = first + every * np.arange(1, len(log) + 1)
-            axis.plot(at, log, marker="o", markersize=3, linewidth=1.6, color=color, label=label)
-        axis.set_title(name.replace("_", " "), fontsize=10)
-        axis.set_xlabel("epoch")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set_xlim(first + 0.5, first + total + 0.5)
-        axis.grid(alpha=0.3)
-        axis.legend(frameon=False, fontsize=8)
-    for axis in axes.flat[len(names) :]:
-        axis.set_visible(False)
-    if title:
-        figure.suptitle(title)
-    return figure
-
-
-def _to_numpy(values):
-    """Numbers or a tensor of any backend as a float32 array."""
-    if not isinstance(values, (list, tuple)):
-        values = keras.ops.convert_to_numpy(values)
-    return np.asarray(values, dtype="float32")
 
 
 def _token_labels(tokens, size, argument):
@@ -335,18 +206,3 @@ def _axis_layout(count, shrink):
     points = 72 * inches / count  # of one cell
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, count) if n * points >= 6)
     return inches, min(9.0, max(5.0, 0.8 * points * every)), every
-
-
-def _new_figure(size):
-    """A figure that pyplot knows nothing of, and that a notebook shows nevertheless."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=130, layout="constrained")
-    figure._repr_png_ = functools.partial(_png, figure)
-    return figure
-
-
-def _png(figure):
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()

@@ -1,0 +1,121 @@
+"""Learning-rate schedules and learning curves."""
+
+import math
+
+import numpy as np
+
+from kerasmodels.plots.figures import new_figure, to_numpy
+
+
+def schedule(schedules, num_steps, title="Learning rate"):
+    """Draws one learning-rate schedule or several in one picture.
+
+    Args:
+        schedules: a `keras.optimizers.schedules.LearningRateSchedule`, any function of the step, a
+            number (a constant rate), or a dict of these by name for a comparison.
+        num_steps: the last step drawn; the first is 1.
+        title: the figure's title, or None.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: if `num_steps` is below 2, `schedules` is an empty dict, or an entry is neither
+            callable nor a number.
+
+    Example:
+        >>> from kerasmodels import plots, training
+        >>> figure = plots.schedule(
+        ...     {f"d = {d}": training.WarmupInverseSqrt(d) for d in (256, 512)}, num_steps=20000
+        ... )
+
+    Vaswani et al. 2017, section 5.3, equation 3.
+    """
+    if num_steps < 2:
+        raise ValueError(f"`num_steps` must be at least 2. Received: num_steps={num_steps}")
+    named = isinstance(schedules, dict)
+    curves = schedules if named else {"": schedules}
+    if not curves:
+        raise ValueError("`schedules` must hold at least one schedule. Received: {}")
+    steps = np.unique(np.linspace(1, num_steps, 400).round().astype(int))
+    figure = new_figure((6.4, 3.8))
+    axis = figure.subplots()
+    for name, curve in curves.items():
+        if not callable(curve) and not isinstance(curve, (int, float)):
+            raise ValueError(
+                "`schedules` must be a schedule, a function of the step, a number or a dict of "
+                f"these. Received: {curve!r}"
+            )
+        values = [float(to_numpy(curve(int(step)))) if callable(curve) else curve for step in steps]
+        axis.plot(steps, values, label=name, linewidth=1.8)
+    axis.set_xlabel("step")
+    axis.set_ylabel("learning rate")
+    axis.set_xlim(0, num_steps)
+    axis.set_ylim(bottom=0)
+    axis.ticklabel_format(axis="y", style="sci", scilimits=(-3, 3))
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.grid(alpha=0.3)
+    if named:
+        axis.legend(frameon=False)
+    if title:
+        axis.set_title(title)
+    return figure
+
+
+def learning_curves(history, metrics=None, title=None):
+    """Draws what `fit` logged: one picture a metric, training and validation in the same axes.
+
+    Args:
+        history: what `model.fit` returned (`keras.callbacks.History`), or a dict of lists, one
+            value an epoch, with the `val_` prefix for validation. A metric that exists for
+            validation only (`val_bleu`) gets its axes too. Validation logged every k-th epoch is
+            drawn at those epochs.
+        metrics: names of the metrics to draw, without `val_`; None draws all of them.
+        title: the figure's title.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: if nothing was logged, or a metric is asked for that was not.
+
+    Example:
+        >>> from kerasmodels import plots
+        >>> figure = plots.learning_curves({"loss": [3.1, 1.2, 0.8], "val_loss": [2.0, 1.1, 1.0]})
+        >>> figure.savefig("learning_curves.png")
+    """
+    epochs = None
+    if hasattr(history, "history"):
+        epochs, history = history.epoch, history.history
+    logged = list(dict.fromkeys(key.removeprefix("val_") for key, log in history.items() if log))
+    if not logged:
+        raise ValueError(f"`history` holds no epoch. Received keys: {sorted(history)}")
+    names = logged if metrics is None else list(metrics)
+    unknown = [name for name in names if name not in logged]
+    if unknown or not names:
+        raise ValueError(f"`metrics` must be among {logged}. Received: metrics={names}")
+    columns = min(len(names), 3)
+    rows = math.ceil(len(names) / columns)
+    figure = new_figure((0.6 + 3.9 * columns, 0.4 + 2.9 * rows))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    first = epochs[0] if epochs else 0
+    total = max(len(log) for log in history.values())
+    for axis, name in zip(axes.flat, names, strict=False):
+        for key, label, color in ((name, "training", "C0"), (f"val_{name}", "validation", "C1")):
+            log = [float(to_numpy(value)) for value in history.get(key) or ()]
+            if not log:
+                continue
+            every = total // len(log)  # validation_freq
+            at = first + every * np.arange(1, len(log) + 1)
+            axis.plot(at, log, marker="o", markersize=3, linewidth=1.6, color=color, label=label)
+        axis.set_title(name.replace("_", " "), fontsize=10)
+        axis.set_xlabel("epoch")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set_xlim(first + 0.5, first + total + 0.5)
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=8)
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    if title:
+        figure.suptitle(title)
+    return figure
