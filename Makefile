@@ -12,9 +12,9 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
 # The JAX demo writes a SavedModel too, which takes TensorFlow to write and to load.
-EXTRAS_tensorflow := tensorflow,examples
-EXTRAS_jax := jax,tensorflow,examples
-EXTRAS_torch := torch,onnx,examples
+EXTRAS_tensorflow := tensorflow,demo
+EXTRAS_jax := jax,tensorflow,demo
+EXTRAS_torch := torch,onnx,demo
 ifeq ($(EXTRAS_$(BACKEND)),)
 $(error BACKEND must be tensorflow, jax or torch, not '$(BACKEND)')
 endif

@@ -11,9 +11,11 @@ from kerasmodels import (
     plots,
     training,
 )
+from kerasmodels.two_sample import TwoSampleResult, two_sample_test
 
 __version__ = "0.1.0"
 __all__ = [
+    "TwoSampleResult",
     "checkpoints",
     "data",
     "decoding",
@@ -23,4 +25,5 @@ __all__ = [
     "models",
     "plots",
     "training",
+    "two_sample_test",
 ]
