@@ -39,6 +39,7 @@ from kerasmodels import data, decoding, export, plots, training
 from kerasmodels.models import Transformer
 
 MAX_LENGTH = 24  # phonemes and the end token; the longest pronunciation of the dictionary has 20
+LONGEST = (20, MAX_LENGTH)  # letters and phonemes
 
 
 @dataclass
@@ -168,10 +169,12 @@ def main():
     arguments.add_argument("--full", action="store_true", help="the recipe in place of the demo")
     arguments.add_argument("--epochs", type=int, help="passes over the training words")
     arguments.add_argument("--words", type=int, help="only so many training and test words")
+    arguments.add_argument("--layers", type=int, help="of the encoder and of the decoder")
     arguments.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/pronounce"))
     arguments = arguments.parse_args()
     settings = FULL if arguments.full else DEMO
     settings.epochs = arguments.epochs or settings.epochs
+    settings.num_layers = arguments.layers or settings.num_layers
     output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(1)
@@ -195,7 +198,7 @@ def main():
     dev = data.BucketedPairs(
         *pairs(words["dev"], letters, sounds),
         tokens_per_batch=settings.tokens_per_batch,
-        buckets=train.buckets,
+        buckets=[*train.buckets, LONGEST],  # few shapes; the last only where `--words` left gaps
         shuffle=False,
     )
     print(f"{len(words['train']):,} words to learn, {len(words['test']):,} to be tested on.")

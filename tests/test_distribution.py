@@ -78,6 +78,27 @@ def test_mirrored_strategy(alone):
     assert_same(run.fit(net, batches, validation_data=batches), alone)
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras has no replicas on PyTorch")
+def test_a_regularizer_counts_once():
+    batches, factor = run.batches(run.arrays()), 0.01
+    single = run.model(factor)
+    matrices = [w for w in single.trainable_weights if len(w.shape) == 2]
+    squares = sum((keras.ops.convert_to_numpy(w).astype("float64") ** 2).sum() for w in matrices)
+    plain, regular = (net.evaluate(batches, verbose=0)[0] for net in (run.model(), single))
+    np.testing.assert_allclose(regular - plain, factor * squares, rtol=1e-4)
+    alone = run.fit(single, batches, validation_data=batches)
+    if BACKEND == "tensorflow":
+        from tests.kit.replicas import two_replicas
+
+        with two_replicas().scope():
+            net = run.model(factor)
+        found = run.fit(net, batches, validation_data=batches)
+    else:
+        with keras.distribution.DataParallel(devices=keras.distribution.list_devices()).scope():
+            found = run.fit(run.model(factor), batches, validation_data=batches)
+    assert_same(found, alone)
+
+
 @tensorflow_only
 def test_multi_worker_mirrored_strategy(alone, tmp_path):
     for found in in_processes("multi_worker", tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -128,14 +128,12 @@ class TextCodec:
         """
         path = Path(path)
         content = json.dumps({"class": type(self).__name__, **self._to_json()}, ensure_ascii=False)
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")  # tempfile's are private
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content + "\n")
+            scratch.write_text(content + "\n", encoding="utf-8")
             os.replace(scratch, path)
-        except BaseException:
-            os.unlink(scratch)
-            raise
+        finally:
+            scratch.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path):

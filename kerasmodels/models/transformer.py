@@ -232,6 +232,23 @@ class Transformer(FitOnReplicas, keras.Model):
         for argument, value in self._arguments.items():
             setattr(self, argument, value)
 
+    # === Training ===
+
+    def fit(self, x=None, y=None, *args, class_weight=None, **kwargs):
+        """As `keras.Model.fit`, but for `class_weight`: give `sample_weight` a token instead.
+
+        Raises:
+            ValueError: For `class_weight` with targets of several tokens. Keras would read a row
+                of ids as a one-hot class and take the place of its greatest id for the class.
+        """
+        if class_weight is not None and np.shape(y)[1:] != (1,):
+            raise ValueError(
+                "`class_weight` is for one class a row, and a Transformer's targets are sequences. "
+                "Use `sample_weight` with one weight a token, (batch, length). "
+                f"Received: class_weight={class_weight}"
+            )
+        return super().fit(x, y, *args, class_weight=class_weight, **kwargs)
+
     # === Decoding ===
 
     def generate(self, inputs, search=None, max_length=None, return_scores=False):

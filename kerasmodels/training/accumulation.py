@@ -27,6 +27,8 @@ class GradientAccumulation(PortableModel):
     rows, the sizes differ by one; a batch with fewer rows than `steps` is split into single rows.
 
     Compile and fit this object and use either one afterwards: the weights are the model's own.
+    `GenerationCallback` asks the model itself, and `KeepLastCheckpoints` writes the model's files;
+    Keras's callbacks see this object.
 
     Args:
         model: A model with one output. It need not be compiled; its own compilation is not used.
@@ -219,6 +221,11 @@ class GradientAccumulation(PortableModel):
         """Builds it from `get_config`'s result."""
         model = keras.saving.deserialize_keras_object(config["model"])
         return cls(model, config["steps"], name=config["name"])
+
+
+def without_accumulation(model):
+    """The model that a `GradientAccumulation` trains; any other model as it is."""
+    return model.model if isinstance(model, GradientAccumulation) else model
 
 
 def _map(fn, data):

@@ -14,6 +14,8 @@ import zipfile
 import keras
 import numpy as np
 
+from kerasmodels.training.accumulation import without_accumulation
+
 _SUFFIXES = (".weights.h5", ".keras")
 _WEIGHTS = "model.weights.h5"  # the name inside a `.keras` file
 
@@ -88,7 +90,7 @@ class KeepLastCheckpoints(keras.callbacks.Callback):
     def _save(self, name):
         path = self.folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, self.model.save_weights)
+        _write_atomically(path, without_accumulation(self.model).save_weights)
         self.paths = [p for p in self.paths if p != path] + [path]
         while len(self.paths) > self.keep:
             self.paths.pop(0).unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from kerasmodels.training.accumulation import without_accumulation
+
 
 class GenerationCallback(keras.callbacks.Callback):
     """Generates on validation data and puts the metrics of the result into the epoch's logs.
@@ -13,8 +15,9 @@ class GenerationCallback(keras.callbacks.Callback):
     the epochs between, so that a checkpoint of the best model is not overwritten by one that was
     not measured; before the first generation there are none.
 
-    The model must have `generate(inputs, search=..., max_length=...)` that returns ids
-    `(batch, max_length)`, or `(batch, num_return, max_length)` with the best first.
+    The model (or the one inside of a `GradientAccumulation`) must have
+    `generate(inputs, search=..., max_length=...)` that returns ids `(batch, max_length)`, or
+    `(batch, num_return, max_length)` with the best first.
 
     Args:
         validation_data: `(inputs, targets)` in arrays, or batches of such pairs in anything that
@@ -103,8 +106,9 @@ class GenerationCallback(keras.callbacks.Callback):
         for metric in self.metrics:
             metric.reset_state()
         self.samples, rows = [], 0
+        model = without_accumulation(self.model)
         for inputs, targets in self._batches():
-            ids = np.asarray(self.model.generate(inputs, **options))
+            ids = np.asarray(model.generate(inputs, **options))
             best = ids[:, 0] if ids.ndim == 3 else ids  # (batch, max_length)
             hypotheses = [self._sequence(row) for row in best]
             if self.references is None:

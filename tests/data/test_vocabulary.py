@@ -88,6 +88,9 @@ def test_save_and_load(tmp_path, monkeypatch):
     assert loaded.tokens == words.tokens and loaded.unit == "word"
     assert "schöner" in path.read_text(encoding="utf-8")
     assert json.loads(path.read_text(encoding="utf-8"))["class"] == "Vocabulary"
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode  # others may read it, too
+    (tmp_path / "other").unlink()
 
     # What was there before a failed save still is, and nothing else.
     before = path.read_bytes()

@@ -42,12 +42,15 @@ def batches(data, index=0, count=1):
     return Part()
 
 
-def model():
-    """A tiny Transformer, the same every time, compiled."""
+def model(l2=0.0):
+    """A tiny Transformer, the same every time, compiled; `l2` regularizes its matrices."""
     keras.utils.set_random_seed(7)
     net = models.Transformer(
         VOCABULARY, num_layers=1, num_heads=4, hidden_dim=16, intermediate_dim=32, dropout=0.0
     )
+    for weight in net.trainable_weights:
+        if l2 and len(weight.shape) == 2:
+            weight.regularizer = keras.regularizers.L2(l2)
     net.compile(
         keras.optimizers.SGD(0.5, momentum=0.5),
         training.SmoothedCrossEntropy(0.1),

@@ -3,8 +3,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kerasmodels.training.accumulation import GradientAccumulation
-from kerasmodels.training.losses import SmoothedCrossEntropy
+from kerasmodels import models
+from kerasmodels.training import (
+    ErrorRate,
+    GenerationCallback,
+    GradientAccumulation,
+    KeepLastCheckpoints,
+    SmoothedCrossEntropy,
+    average_checkpoints,
+)
 from tests.kit.replicas import two_replicas
 
 BACKEND = keras.backend.backend()
@@ -188,6 +195,63 @@ def test_memory_is_that_of_one_micro_batch():
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporary_bytes(8) < 0.4 * temporary_bytes(1)
+
+
+def test_callbacks_generate_with_the_model_and_keep_its_files(tmp_path):
+    def transformer(seed):
+        keras.utils.set_random_seed(seed)
+        return models.Transformer(
+            VOCABULARY, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8, dropout=0.0
+        )
+
+    source = np.random.default_rng(0).integers(3, VOCABULARY, (8, 4))
+    inputs = {
+        "encoder_token_ids": source,
+        "encoder_padding_mask": np.ones(source.shape, bool),
+        "decoder_token_ids": np.pad(source, ((0, 0), (1, 0)), constant_values=1),
+        "decoder_padding_mask": np.ones((8, 5), bool),
+    }
+    targets = np.pad(source, ((0, 0), (0, 1)), constant_values=2)
+    model = transformer(0)
+    split = GradientAccumulation(model, 2)
+    split.compile(
+        keras.optimizers.Adam(0.05), loss=SmoothedCrossEntropy(), jit_compile=BACKEND == "jax"
+    )
+    generation = GenerationCallback((inputs, targets), ErrorRate(), max_length=5)
+    keep = KeepLastCheckpoints(tmp_path, keep=3)
+    history = fit(split, inputs, targets, batch_size=4, callbacks=[generation, keep])
+    assert history["val_per"][0] != history["val_per"][2]  # it learns: the answers change
+
+    # Each file loads into a Transformer, which then says what the callback heard in that epoch.
+    assert len(keep.paths) == 3
+    fresh, weights = transformer(1), []
+    generation.set_model(fresh)
+    for path, value in zip(keep.paths, history["val_per"], strict=True):
+        fresh.load_weights(path)
+        weights.append(fresh.get_weights())
+        np.testing.assert_allclose(generation.evaluate()["per"], value)
+    assert_same_weights(fresh, model, atol=0)
+    average_checkpoints(keep.paths, model)
+    for found, of_files in zip(model.get_weights(), zip(*weights, strict=True), strict=True):
+        np.testing.assert_allclose(found, np.mean(of_files, axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_c34_weights_of_classes_and_samples():
+    # y = [0, 1] with probabilities [.8, .2] and [.6, .4]: sums of w * l over the rows
+    inputs = keras.Input((2,))
+    fixed = keras.layers.Dense(2, use_bias=False, kernel_initializer="identity")
+    x, y = np.log([[0.8, 0.2], [0.6, 0.4]]).astype("float32"), np.array([0, 1])
+    split = GradientAccumulation(keras.Model(inputs, fixed(inputs)), 2)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    split.compile(keras.optimizers.SGD(0.0), loss=loss, weighted_metrics=["accuracy"])
+    for weights, expected, accuracy in (
+        ({}, 0.569717, 0.5),
+        ({"class_weight": {0: 1.0, 1: 3.0}}, 1.486008, 0.25),
+        ({"sample_weight": np.array([1.0, 0.0])}, 0.111572, 1.0),
+    ):
+        history = fit(split, x, y, epochs=1, **weights)
+        np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
+        np.testing.assert_allclose(history["accuracy"], [accuracy], rtol=1e-5)
 
 
 def test_bad_input():
