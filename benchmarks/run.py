@@ -6,7 +6,7 @@ beside a ratio stands the spread of a peer against itself (A/A): a bar is met wh
 ratio <= bar + spread. The machine's own matrix-product rate comes first: a busy machine shows.
 
     python benchmarks/run.py                      # everything
-    python benchmarks/run.py training generation  # of: imports training generation length cache
+    python benchmarks/run.py training generation  # of those named at the end of this file
     python benchmarks/run.py --rounds 15
 """
 
@@ -70,6 +70,12 @@ class Contestant:
         """Median seconds of a unit of work."""
         return statistics.median(self.seconds)
 
+    @property
+    def spread(self):
+        """How far the medians of every other unit of work are apart (A/A)."""
+        one, other = (statistics.median(self.seconds[i::2]) for i in (0, 1))
+        return abs(one / other - 1)
+
     def close(self):
         """Ends the process."""
         self.process.stdin.close()
@@ -104,10 +110,8 @@ def race(title, contestants, peer, rounds, unit="s", amount=1.0, flops=None):
         for contestant in contestants:
             contestant.round()
     base = contestants[peer]
-    halves = base.seconds[::2], base.seconds[1::2]
-    spread = abs(statistics.median(halves[0]) / statistics.median(halves[1]) - 1)
     print(f"\n## {title}\n")
-    print(f"{rounds} interleaved rounds; spread of {base.name} against itself {spread:.3f}\n")
+    print(f"{rounds} interleaved rounds; spread of {base.name} against itself {base.spread:.3f}\n")
     rate = sgemm_rate()
     print(f"| | {unit} | ratio of times | first call s | peak MB | share of sgemm |")
     print("|---|---|---|---|---|---|")
@@ -137,14 +141,29 @@ def training(rounds):
 
 def generation(rounds):
     """A base-size model, vocabulary 32,000, source 32, 48 new tokens, batch 4."""
+    d, f, layers, vocabulary, source, new, batch = 512, 2048, 6, 32000, 32, 48, 4
     for beams in (1, 4):
         contestants = [
             Contestant("transformers_generation", beams=beams),
             Contestant("transformers_generation", beams=beams),
         ]
-        contestants += [Contestant("ours_generation", b, beams=beams) for b in BACKENDS]
+        for backend in BACKENDS:
+            contestants += [
+                Contestant("keras_hub_generation", backend, beams=beams),
+                Contestant("ours_generation", backend, beams=beams),
+            ]
+        # Multiply-adds, two operations each. Once a source token: the encoder's 4 d^2 + 2 d f a
+        # layer and 2 d source for its attention, and 2 d^2 a layer for the keys and values of the
+        # decoder's cross-attention. Once a token and beam: 6 d^2 + 2 d f a layer (4 d^2 for the
+        # self-attention, 2 d^2 for query and output of the other), 2 d (source + new / 2) for both
+        # attentions, the latter over half of what will be written on average, and d times the
+        # vocabulary for the logits.
+        encoder = layers * (4 * d * d + 2 * d * f + 2 * d * source + 2 * d * d)
+        decoder = layers * (6 * d * d + 2 * d * f + 2 * d * (source + new / 2)) + d * vocabulary
+        flops = 2 * batch * (source * encoder + new * beams * decoder)
         title = "Generation, " + ("greedy" if beams == 1 else f"{beams} beams")
-        race(title, contestants, 0, rounds, unit="tokens/s", amount=4 * 48)
+        amount = batch * new
+        race(title, contestants, 0, rounds, unit="tokens/s", amount=amount, flops=flops)
 
 
 def length(rounds):
@@ -169,6 +188,35 @@ def cache(rounds):
         race(f"Decoding {size} tokens (cached, not)", contestants, 0, rounds)
 
 
+def _compared(title, peer, ours, rounds, steps, **arguments):
+    """A race of ours against a peer on every backend; bars stand beside each backend's spread."""
+    pairs = [
+        [Contestant(work, backend, steps=steps, **arguments) for work in (peer, ours)]
+        for backend in BACKENDS
+    ]
+    contestants = [c for pair in pairs for c in pair]
+    race(title, contestants, 0, rounds, unit="steps/s", amount=steps)
+    print("\n| backend | ms a step, peer | ms a step, ours | ours / peer | spread of the peer |")
+    print("|---|---|---|---|---|")
+    for backend, (one, other) in zip(BACKENDS, pairs, strict=True):
+        times = " | ".join(f"{1000 * c.median / steps:.2f}" for c in (one, other))
+        ratio = other.median / one.median
+        print(f"| {backend} | {times} | {ratio:.3f} | {one.spread:.3f} |")
+    return {backend: other.median for backend, (_, other) in zip(BACKENDS, pairs, strict=True)}
+
+
+def gan(rounds):
+    """An adversarial step, batch 128, 28x28: ours in `fit` and a plain loop of the backend."""
+    seconds = _compared("DCGAN step", "plain_gan", "ours_gan", rounds, 8, pair="dcgan")
+    print(f"\nJAX / TensorFlow, ours: {seconds['jax'] / seconds['tensorflow']:.2f}")
+    _compared("Step of the paper's MLP pair", "plain_gan", "ours_gan", rounds, 40, pair="mlp")
+
+
+def classifier(rounds):
+    """A small classifier's step, batch 64: as a PortableModel and as Keras's own, both in `fit`."""
+    _compared("Classifier's step", "keras_classifier", "ours_classifier", rounds, 200)
+
+
 def imports(rounds):
     """What `import kerasmodels` costs over `import keras`, in fresh processes."""
     code = (
@@ -191,7 +239,7 @@ def imports(rounds):
 
 def main():
     """Runs what is asked for."""
-    races = {f.__name__: f for f in (imports, training, generation, length, cache)}
+    races = {f.__name__: f for f in (imports, training, classifier, gan, generation, length, cache)}
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -154,6 +154,27 @@ def transformers_generation(beams):
     return generate
 
 
+def keras_hub_generation(beams):
+    """keras_hub's own encoder-decoder (BART) of base size and its own search; nothing stops it."""
+    import keras
+    import keras_hub
+
+    backbone = keras_hub.models.BartBackbone(32000, **BASE, max_sequence_length=64)
+    model = keras_hub.models.BartSeq2SeqLM(backbone)
+    sampler = keras_hub.samplers.BeamSampler(beams) if beams > 1 else "greedy"
+    # The faster of the two on TensorFlow, whose default is without on a CPU; JAX always compiles.
+    model.compile(sampler=sampler, jit_compile=keras.backend.backend() == "tensorflow")
+    ids, written = _sources(), np.ones((4, 49), "int32")  # the start token and room for 48
+    inputs = {
+        "encoder_token_ids": ids,
+        "encoder_padding_mask": np.ones_like(ids),
+        "decoder_token_ids": written,
+        "decoder_padding_mask": (np.arange(49) < 1).astype("int32") * written,
+    }
+    inputs = {name: keras.ops.convert_to_tensor(x) for name, x in inputs.items()}
+    return lambda: model.generate(inputs, stop_token_ids=None)
+
+
 def ours_generation(beams):
     """Our Transformer of base size; the end token is suppressed, so that 48 tokens come."""
     from kerasmodels import decoding, models
@@ -199,6 +220,92 @@ def decoding(new_tokens, cached):
             written[:, index + 1] = model.predict_on_batch(inputs)[:, index].argmax(-1)
 
     return loop
+
+
+def _networks(pair):
+    """Generator, discriminator, size of the noise and shape of the data, 28x28 gray images."""
+    from kerasmodels import models
+
+    if pair == "dcgan":
+        shape = (28, 28, 1)
+        return models.dcgan_generator(shape, 100), models.dcgan_discriminator(shape), 100, shape
+    return models.mlp_generator((784,), 100), models.maxout_discriminator((784,)), 100, (784,)
+
+
+def _images(steps, shape):
+    size = (steps * BATCH, *shape)
+    return np.random.default_rng(0).uniform(-1, 1, size).astype("float32")
+
+
+def ours_gan(pair, steps):
+    """`models.GAN` in `fit`, batch 128, one discriminator step for one of the generator."""
+    import keras
+
+    from kerasmodels import models
+
+    generator, discriminator, latent_dim, shape = _networks(pair)
+    model = models.GAN(generator, discriminator, latent_dim)
+    adams = [keras.optimizers.Adam(2e-4, beta_1=0.5) for _ in range(2)]
+    named = dict(zip(("generator", "discriminator"), adams, strict=True))
+    model.compile(optimizer=named, jit_compile=_jit())
+    images = _images(steps, shape)
+    return lambda: model.fit(images, batch_size=BATCH, shuffle=False, verbose=0)
+
+
+def plain_gan(pair, steps):
+    """The same steps on the same networks in a loop that knows one backend."""
+    import adversarial
+
+    generator, discriminator, latent_dim, shape = _networks(pair)
+    make = getattr(adversarial, f"plain_{os.environ['KERAS_BACKEND']}")
+    step, images = make(generator, discriminator, latent_dim), _images(steps, shape)
+
+    def loop():
+        for i in range(steps):
+            losses = step(images[i * BATCH : (i + 1) * BATCH])
+        return [float(loss) for loss in losses]
+
+    return loop
+
+
+def _classifier(base, steps):
+    import keras
+
+    inputs = x = keras.Input((784,))
+    for units in (256, 128):
+        x = keras.layers.Dropout(0.2)(keras.layers.Dense(units, activation="relu")(x))
+    model = base(inputs, keras.layers.Dense(10)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(), loss, metrics=["accuracy"], jit_compile=_jit())
+    random = np.random.default_rng(0)
+    x = random.normal(size=(steps * 64, 784)).astype("float32")
+    y = random.integers(0, 10, len(x)).astype("int32")
+    return lambda: model.fit(x, y, batch_size=64, shuffle=False, verbose=0)
+
+
+def keras_classifier(steps):
+    """A classifier of two hidden layers, batch 64, in Keras's own `fit`."""
+    import keras
+
+    return _classifier(keras.Model, steps)
+
+
+def ours_classifier(steps):
+    """The same, its step written for a PortableModel."""
+    from kerasmodels import training
+
+    class Classifier(training.PortableModel):
+        def training_step(self, data):
+            x, y = data
+
+            def loss_fn():
+                y_pred = self(x, training=True)
+                return self.compute_loss(x, y, y_pred), y_pred
+
+            _, y_pred = self.minimize(loss_fn, self.trainable_variables)
+            return self.compute_metrics(x, y, y_pred)
+
+    return _classifier(Classifier, steps)
 
 
 def main():

@@ -1,16 +1,28 @@
 """Layers: one concept a file; they know only Keras."""
 
 from kerasmodels.layers.attention import MultiHeadAttention
+from kerasmodels.layers.convolution import Conv2D, Conv2DTranspose
 from kerasmodels.layers.embeddings import LogitBias, TokenEmbedding
 from kerasmodels.layers.feed_forward import FeedForward
 from kerasmodels.layers.masks import causal_mask, combine_masks, window_mask
+from kerasmodels.layers.maxout import Maxout
+from kerasmodels.layers.patches import ClassToken, PatchEmbedding
+from kerasmodels.layers.pixel_shuffle import PixelShuffle
 from kerasmodels.layers.positions import PositionalEncoding, PositionEmbedding
+from kerasmodels.layers.projection import LabelProjection
 from kerasmodels.layers.transformer import TransformerDecoderBlock, TransformerEncoderBlock
 
 __all__ = [
+    "ClassToken",
+    "Conv2D",
+    "Conv2DTranspose",
     "FeedForward",
+    "LabelProjection",
     "LogitBias",
+    "Maxout",
     "MultiHeadAttention",
+    "PatchEmbedding",
+    "PixelShuffle",
     "PositionEmbedding",
     "PositionalEncoding",
     "TokenEmbedding",

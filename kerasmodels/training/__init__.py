@@ -1,6 +1,20 @@
 """How a model learns: losses, schedules, metrics, callbacks. Knows no model."""
 
 from kerasmodels.training.accumulation import GradientAccumulation
+from kerasmodels.training.adversarial import (
+    JensenShannon,
+    ValueFunction,
+    binary_discriminator_loss,
+    gradient_penalty,
+    jensen_shannon,
+    least_squares_discriminator_loss,
+    least_squares_generator_loss,
+    minimax_generator_loss,
+    non_saturating_generator_loss,
+    value_function,
+    wasserstein_discriminator_loss,
+    wasserstein_generator_loss,
+)
 from kerasmodels.training.averaging import KeepLastCheckpoints, average_checkpoints
 from kerasmodels.training.callbacks import GenerationCallback
 from kerasmodels.training.fit_on_replicas import FitOnReplicas
@@ -21,6 +35,7 @@ __all__ = [
     "FitOnReplicas",
     "GenerationCallback",
     "GradientAccumulation",
+    "JensenShannon",
     "KeepLastCheckpoints",
     "LinearCooldown",
     "MaskedAccuracy",
@@ -30,9 +45,20 @@ __all__ = [
     "SampleGrid",
     "SmoothedCrossEntropy",
     "TokenLoss",
+    "ValueFunction",
     "WarmupInverseSqrt",
     "WarmupLinear",
     "average_checkpoints",
+    "binary_discriminator_loss",
+    "gradient_penalty",
+    "jensen_shannon",
+    "least_squares_discriminator_loss",
+    "least_squares_generator_loss",
+    "minimax_generator_loss",
+    "non_saturating_generator_loss",
     "tile_images",
     "value_and_grad",
+    "value_function",
+    "wasserstein_discriminator_loss",
+    "wasserstein_generator_loss",
 ]

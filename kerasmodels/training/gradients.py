@@ -1,5 +1,6 @@
 """Gradients of any function, written once for TensorFlow, JAX and PyTorch."""
 
+import contextlib
 import threading
 
 import keras
@@ -165,6 +166,13 @@ def _tensorflow(fn, variables):
 _torch_calls = threading.local()
 
 
+def _attention_with_second_derivative():
+    from torch.nn import attention
+
+    # PyTorch's fused kernels have none.
+    return attention.sdpa_kernel(attention.SDPBackend.MATH)
+
+
 def _torch(fn, variables):
     import torch
 
@@ -180,7 +188,8 @@ def _torch(fn, variables):
                 if not source.requires_grad:
                     frozen.append(source.requires_grad_())
             _torch_calls.depth = depth + 1
-            result = fn(*_arguments(variables, sources))
+            with _attention_with_second_derivative() if depth else contextlib.nullcontext():
+                result = fn(*_arguments(variables, sources))
             loss = loss_of(result)
             gradients = [None] * len(sources)
             if sources and loss.requires_grad:

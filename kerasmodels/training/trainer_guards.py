@@ -34,6 +34,7 @@ def guard_jax_state(model, function):
                     f"{name}_variables": values for name, values in zip(groups, state, strict=True)
                 }
                 model._jax_state_synced = False
+                model.jax_state_sync()  # `fit` would do so itself, `evaluate` does not
             raise
 
     return guarded

@@ -1,63 +1,25 @@
 """`examples/pronounce.py` as its user meets it: what it prints, draws and leaves behind."""
 
 import functools
-import importlib.util
-import os
-import pathlib
 import re
-import subprocess
-import sys
 import zlib
 
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 from kerasmodels import data
+from tests.examples.scripts import assert_is_a_picture, load, run
 
 BACKEND = keras.backend.backend()
-ROOT = pathlib.Path(__file__).parents[2]
 WORDS = 60
 SETTINGS = ["--words", str(WORDS), "--layers", "1", "--epochs", "3"]
 RATES = r"PER (\d+\.\d\d) %  WER (\d+\.\d\d) %  \(([\d,]+) (.*)\)"
 
 
-def load(name):
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def example():
     return load("pronounce")
-
-
-def run(script, *arguments):
-    """Runs an example as a user does; returns what it writes on standard output."""
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": BACKEND,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        # As `conftest` has it: one thread, and what was compiled is kept.
-        "OMP_NUM_THREADS": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / f"{script}.py", *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 def edits(one, other):
@@ -96,14 +58,6 @@ def exported(folder, inputs):
     loaded = tf.saved_model.load(path)  # its functions do not keep its variables alive
     logits = loaded.serve({name: tf.constant(x) for name, x in inputs.items()})
     return serve.savedmodel_generate(path, sources), logits.numpy()
-
-
-def assert_is_a_picture(path):
-    with Image.open(path) as image:
-        assert image.format == "PNG" and min(image.size) >= 300
-        grey = np.asarray(image.convert("L"))
-    # Neither empty nor a blank page.
-    assert len(np.unique(grey)) > 50 and 0.01 < (grey < 250).mean() < 0.99
 
 
 def test_what_the_user_gets(example, tmp_path):

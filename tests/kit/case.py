@@ -52,10 +52,10 @@ class Case:
         return {k: v for k, v in self.inputs.items() if isinstance(v, np.ndarray)}
 
     def call(self, layer, inputs=None, **kwargs):
-        """Call the layer with its arguments, or the model with its dictionary."""
+        """Call the layer with its arguments, or the model with its inputs by name."""
         inputs = {**self.inputs, **(inputs or {})}
         if isinstance(layer, keras.Model):
-            return layer(inputs, **kwargs)
+            return layer(_as_taken(layer, inputs), **kwargs)
         first, *others = inputs.values()
         names = list(inputs)[1:]
         if "training" not in inspect.signature(layer.call).parameters:
@@ -108,4 +108,9 @@ class Case:
         names = [tensor.name for tensor in model.inputs]
         if names and names[0].startswith("input_"):
             arrays = {f"input_{k}": arrays[k] for k in self.arrays}
-        return model(arrays)
+        return model(_as_taken(model, arrays))
+
+
+def _as_taken(model, inputs):
+    """The inputs in the structure in which a functional model was built: dict, list or one."""
+    return keras.tree.map_structure(lambda tensor: inputs[tensor.name], model.input)

@@ -4,8 +4,7 @@
 
 `contracts` returns a test function with one case a contract; `make(**kw)` builds a new object and
 must pass `dtype` on. The keywords are the call's arguments by name: arrays are inputs, everything
-else is handed over as it is. For a `keras.Model` with a dictionary of inputs they are that
-dictionary.
+else is handed over as it is. For a functional `keras.Model` they are its inputs by name.
 
 Each contract is a function `check_<name>(case, ...)` of its own, to be called alone where a test
 needs just one.
@@ -87,14 +86,16 @@ def check_config(case):
         layer = case.built() if policy is None else case.make(dtype=policy)
         config = layer.get_config()
         text = json.dumps(keras.saving.serialize_keras_object(layer))
-        if type(layer).__module__.startswith("kerasmodels"):
+        ours = type(layer).__module__.startswith("kerasmodels")
+        if ours:
             assert json.loads(text)["registered_name"].startswith("kerasmodels>")
         rebuilt = keras.saving.deserialize_keras_object(json.loads(text))
         assert type(rebuilt) is type(layer) and rebuilt.name == layer.name
         # In JSON, where a tuple is a list.
         assert json.dumps(rebuilt.get_config()) == json.dumps(config)
         if policy is not None:
-            assert rebuilt.dtype_policy.name == policy
+            # Keras's own functional model leaves the policy to its layers, compared above.
+            assert rebuilt.dtype_policy.name == policy or not ours
             continue
         case.call(rebuilt)
         copy_weights(layer, rebuilt)

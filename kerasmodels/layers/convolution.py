@@ -1,0 +1,204 @@
+"""Strided and transposed convolutions whose gradients are fast with JAX on a CPU.
+
+The numbers are those of Keras's layers, and so are weights and arguments. What differs is how JAX
+derives gradients. It writes the transposed convolution as a convolution of an input spread out
+with zeros, and the gradient with respect to the kernel slides whole images over that spread-out
+input: on CPU some forty times slower than it need be. But the transposed convolution is the
+gradient of a strided one, and in
+
+    t(y, k, x) = sum(convolve(y, k) * x)
+
+convolution, transposed convolution and gradient of the kernel are the derivatives of one number
+that is linear in each of its three arguments. So the gradient of each is made of the other two,
+whatever the order of the derivative: a penalty on a gradient is fast as well.
+"""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@functools.cache
+def _family(strides):
+    """JAX's convolution with "same" padding and its transpose, each with a gradient of its own."""
+    import jax
+
+    def plain(y, k):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(y, k, strides, "SAME", dimension_numbers=layout)
+
+    @jax.custom_vjp
+    def convolve(y, k):
+        return plain(y, k)
+
+    # `size`: height and width of the images y, which the strides leave open
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+    def transposed(x, k, size):
+        return _in_phases(x, k, size, strides)
+
+    # `size`: height and width of the kernel
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+    def kernel_gradient(y, x, size):
+        k = jax.ShapeDtypeStruct((*size, y.shape[3], x.shape[3]), x.dtype)
+        return jax.linear_transpose(lambda k: plain(y, k), k)(x)[0]
+
+    convolve.defvjp(
+        lambda y, k: (convolve(y, k), (y, k)),
+        lambda kept, g: (
+            transposed(g, kept[1], kept[0].shape[1:3]),
+            kernel_gradient(kept[0], g, kept[1].shape[:2]),
+        ),
+    )
+    transposed.defvjp(
+        lambda x, k, size: (transposed(x, k, size), (x, k)),
+        lambda size, kept, g: (
+            convolve(g, kept[1]),
+            kernel_gradient(g, kept[0], kept[1].shape[:2]),
+        ),
+    )
+    kernel_gradient.defvjp(
+        lambda y, x, size: (kernel_gradient(y, x, size), (y, x)),
+        lambda size, kept, g: (
+            transposed(kept[1], g, kept[0].shape[1:3]),
+            convolve(kept[0], g),
+        ),
+    )
+    return convolve, transposed
+
+
+def _in_phases(x, k, size, strides):
+    """The transposed convolution without a zero: each phase of the pixels by a convolution.
+
+    The pixels whose row and column leave given remainders by the strides see only every so many
+    rows and columns of the kernel.
+    """
+    import jax
+    from jax import numpy as jnp
+
+    batch, rows, columns, _ = x.shape
+    pixels = []
+    for row_taps, row_padding in _phases(k.shape[0], rows, size[0], strides[0]):
+        for column_taps, column_padding in _phases(k.shape[1], columns, size[1], strides[1]):
+            pixels.append(
+                jax.lax.conv_general_dilated(
+                    x,
+                    k[row_taps][:, column_taps],
+                    (1, 1),
+                    (row_padding, column_padding),
+                    dimension_numbers=("NHWC", "HWOI", "NHWC"),
+                )
+            )
+    y = jnp.stack(pixels, axis=3).reshape(batch, rows, columns, *strides, -1)
+    y = y.transpose(0, 1, 3, 2, 4, 5)  # (batch, rows, stride, columns, stride, channels)
+    y = y.reshape(batch, rows * strides[0], columns * strides[1], -1)
+    return y[:, : size[0], : size[1]]
+
+
+def _phases(kernel_size, count, size, stride):
+    """Along one side: for each phase, which rows of the kernel and how much padding.
+
+    Row t of the kernel carries pixel i of the input to pixel `i stride + t - before` of the
+    output. Pixel `q stride + r` of it so hears from `i = q + (r + before - t) / stride`.
+    """
+    before = max((count - 1) * stride + kernel_size - size, 0) // 2
+    for r in range(stride):
+        most, first = divmod(r + before, stride)
+        taps = list(range(first, kernel_size, stride))[::-1]
+        yield np.array(taps, "int32"), (len(taps) - 1 - most, most)
+
+
+def _on_cpu():
+    # Elsewhere the vendors' libraries know the spread-out forms.
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def _has_family(layer):
+    """Whether the layer is one that the functions above compute."""
+    return (
+        keras.backend.backend() == "jax"
+        and _on_cpu()
+        and layer.padding == "same"
+        and layer.data_format == "channels_last"
+        and all(k >= n for k, n in zip(layer.kernel_size, layer.strides, strict=True))
+        and set(layer.dilation_rate) == {1}
+        and getattr(layer, "groups", 1) == 1
+        and getattr(layer, "output_padding", None) is None
+    )
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class Conv2D(keras.layers.Conv2D):
+    """`keras.layers.Conv2D`; with padding "same", fast gradients of all orders on JAX.
+
+    It is Keras's layer on the other backends, on JAX anywhere but on a CPU, and with arguments
+    other than padding `"same"`, channels last, one group, no dilation, and strides no larger than
+    the kernel. On JAX and CPU it has no forward-mode derivative (`jax.jvp`).
+
+    Args:
+        *args: As in Keras.
+        **kwargs: As in Keras.
+
+    Call arguments:
+        inputs: `(batch, height, width, channels)`.
+
+    Returns:
+        `(batch, ceil(height / stride), ceil(width / stride), filters)` with padding `"same"`.
+
+    Raises:
+        ValueError: As Keras does, for sizes that are not positive.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.Conv2D(64, 5, strides=2, padding="same")
+    y = layer(keras.ops.ones((1, 28, 28, 1)))  # (1, 14, 14, 64)
+    ```
+    """
+
+    def convolution_op(self, inputs, kernel):
+        """Keras's hook: the convolution itself, without bias and activation."""
+        if not _has_family(self):
+            return super().convolution_op(inputs, kernel)
+        return _family(self.strides)[0](inputs, ops.convert_to_tensor(kernel))
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class Conv2DTranspose(keras.layers.Conv2DTranspose):
+    """`keras.layers.Conv2DTranspose`; with padding "same", fast gradients of all orders on JAX.
+
+    It is Keras's layer on the other backends, on JAX anywhere but on a CPU, and with arguments
+    other than padding `"same"`, channels last, no dilation, no `output_padding`, and strides no
+    larger than the kernel. On JAX and CPU it has no forward-mode derivative (`jax.jvp`).
+
+    Args:
+        *args: As in Keras.
+        **kwargs: As in Keras.
+
+    Call arguments:
+        inputs: `(batch, height, width, channels)`.
+
+    Returns:
+        `(batch, height * stride, width * stride, filters)` with padding `"same"`.
+
+    Raises:
+        ValueError: As Keras does, for sizes that are not positive.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.Conv2DTranspose(64, 5, strides=2, padding="same")
+    y = layer(keras.ops.ones((1, 7, 7, 128)))  # (1, 14, 14, 64)
+    ```
+    """
+
+    def call(self, inputs):
+        """Applies the layer; see the class for the arguments."""
+        if not _has_family(self):
+            return super().call(inputs)
+        size = tuple(n * stride for n, stride in zip(inputs.shape[1:3], self.strides, strict=True))
+        outputs = _family(self.strides)[1](inputs, ops.convert_to_tensor(self.kernel), size)
+        if self.use_bias:
+            outputs = outputs + ops.convert_to_tensor(self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
