@@ -79,8 +79,8 @@ class GAN(PortableModel):
     learning from it; likewise `generator.trainable = False`. As everywhere in Keras `compile` must
     be called again after a change.
 
-    On PyTorch `keras.layers.SpectralNormalization` cannot be in the discriminator: it overwrites its
-    kernel in the second pass, while the first one still needs it for the gradient.
+    On PyTorch `keras.layers.SpectralNormalization` cannot be in the discriminator: it overwrites
+    its kernel in the second pass, while the first one still needs it for the gradient.
 
     `fit(x)` takes data alone, `fit(x, y)` with `num_classes` also integer labels (batch,). Samples
     then get the labels of the minibatch they stand beside. Sample weights are refused.
