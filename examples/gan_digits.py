@@ -8,7 +8,11 @@ A small classifier, trained on the real images, judges 2,000 samples: which digi
 sure it is. In its feature space the Frechet distance between samples and the 1,000 test images is
 measured, and beside it that between 1,000 other real images and the test images.
 
-SCORES
+On TensorFlow, both cores of an AMD EPYC (another process had half of one), 308,514 parameters:
+
+| run | training | judge | rarest digit | confidence | Frechet distance (real images) |
+|---|---|---|---|---|---|
+| default, 100 epochs | 291 s | 97.9 % | 5.7 % | 0.884 | 18.9 (2.4) |
 
 Writes into `runs/gan_digits/`: a grid of samples every few epochs and an animation of them, the
 curves of both losses and of D, and the model (`gan.keras`), whose `generate(n)` draws digits.

@@ -3,7 +3,17 @@
     python examples/gan_gaussian.py
     python examples/gan_gaussian.py --frozen   # the generator stands still: what failure looks like
 
-SCORES
+At the end, measured with 10,000 samples, the worst of all seeds (2 busy cores of an AMD EPYC):
+
+| run | seeds | seconds | mean | std | KS | D on data / samples | D within 2 std | value |
+|---|---|---|---|---|---|---|---|---|
+| TensorFlow | 10 | 5 | 4.00 to 4.06 | 1.45 to 1.51 | .032 | .501 / .498 | .46 to .52 | -1.382 |
+| JAX | 10 | 4 to 11 | 3.97 to 4.03 | 1.49 to 1.52 | .031 | .501 / .498 | .46 to .52 | -1.381 |
+| PyTorch | 1 | 19 | 3.99 | 1.48 | .018 | .501 / .499 | .49 to .51 | -1.383 |
+| generator frozen | 1 | 4 | 0.06 | 0.04 | .995 | .97 / .01 | .23 to 1.00 | -0.10 |
+
+KS is the Kolmogorov-Smirnov distance from N(4, 1.5), of which chance alone makes .014. In the
+equilibrium D is 1/2 everywhere and the value -log 4 = -1.386.
 """
 
 import argparse
@@ -30,8 +40,8 @@ def build(seed=0, frozen=False, epochs=EPOCHS):
 
     A plain GAN circles around the equilibrium. What makes it settle here:
 
-    - the discriminator learns faster than the generator (Heusel et al. 2017), and without momentum
-      (Gidel et al. 2019): it then is near its optimum, where theorem 1 holds;
+    - the discriminator learns faster than the generator (Heusel et al. 2017): it then is near its
+      optimum, where theorem 1 holds; and nothing has momentum (Gidel et al. 2019);
     - noise on the discriminator's inputs (Arjovsky and Bottou 2017): both densities are blurred,
       and no D can be sure where samples are few;
     - rates that fall to 0, and averages over the last steps in place of the weights.
@@ -46,12 +56,12 @@ def build(seed=0, frozen=False, epochs=EPOCHS):
     """
     keras.utils.set_random_seed(seed)
     generator = models.mlp_generator(
-        (1,), latent_dim=1, hidden_units=(64, 64), output_activation="linear"
+        (1,), latent_dim=1, hidden_units=(128, 128), output_activation="linear"
     )
     discriminator = keras.Sequential(
         [
             keras.Input((1,)),
-            keras.layers.GaussianNoise(0.5, seed=seed),
+            keras.layers.GaussianNoise(0.6, seed=seed),
             models.maxout_discriminator((1,), (24, 24), 4, dropout=0.0, input_dropout=0.0),
         ]
     )
@@ -62,7 +72,7 @@ def build(seed=0, frozen=False, epochs=EPOCHS):
 
     def optimizer(rate, steps):
         rate = keras.optimizers.schedules.CosineDecay(rate, steps)
-        return keras.optimizers.Adam(rate, beta_1=0.0, use_ema=True, ema_momentum=0.99)
+        return keras.optimizers.Adam(rate, beta_1=0.0, beta_2=0.99, use_ema=True, ema_momentum=0.99)
 
     steps = epochs * STEPS_PER_EPOCH
     gan.compile(
