@@ -10,7 +10,7 @@ At the end, measured with 10,000 samples, the worst of all seeds (2 busy cores o
 | TensorFlow | 10 | 5 | 4.00 to 4.06 | 1.45 to 1.51 | .032 | .501 / .498 | .46 to .52 | -1.382 |
 | JAX | 10 | 4 to 11 | 3.97 to 4.03 | 1.49 to 1.52 | .031 | .501 / .498 | .46 to .52 | -1.381 |
 | PyTorch | 1 | 19 | 3.99 | 1.48 | .018 | .501 / .499 | .49 to .51 | -1.383 |
-| generator frozen | 1 | 4 | 0.06 | 0.04 | .995 | .97 / .01 | .23 to 1.00 | -0.10 |
+| generator frozen | 1 | 3 | 0.06 | 0.04 | .995 | .96 / .02 | .19 to 1.00 | -0.11 |
 
 KS is the Kolmogorov-Smirnov distance from N(4, 1.5), of which chance alone makes .014. In the
 equilibrium D is 1/2 everywhere and the value -log 4 = -1.386.

@@ -1,5 +1,6 @@
 """A training step written once that runs inside `fit` on TensorFlow, JAX and PyTorch."""
 
+import contextlib
 import warnings
 
 import keras
@@ -285,7 +286,7 @@ class PortableModel(FitOnReplicas, keras.Model):
                 lambda x: ops.convert_to_tensor(x) if isinstance(x, np.ndarray) else x, data
             )
         name = f"{type(self).__name__}.{step.__name__}"
-        with whole_losses():
+        with whole_losses(), contextlib.nullcontext() if self.jit_compile else _after(data):
             if step.__name__ in self._uses_weights:
                 logs = step(data)
             else:
@@ -350,6 +351,20 @@ class PortableModel(FitOnReplicas, keras.Model):
         if fresh and keras.backend.backend() == "jax":
             self.test_function = guard_jax_state(self, self.test_function)
         return self.test_function
+
+
+def _after(data):
+    """Has TensorFlow's graph wait for the data.
+
+    The end of data of unknown length is met inside the step: what does not depend on the data,
+    such as a draw of noise, would run once more, and its seed and counters move one too far. What
+    XLA compiles runs as a whole or not at all.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    return tf.control_dependencies([x for x in keras.tree.flatten(data) if tf.is_tensor(x)])
 
 
 def _scaled(optimizer):

@@ -30,6 +30,7 @@ class Denoiser(PortableModel):
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
     def training_step(self, data):
+        data, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         noise = keras.random.normal(ops.shape(data), seed=self.noise)
 
         def loss_fn():
@@ -65,6 +66,17 @@ def assert_same_state(a, b):
         np.testing.assert_allclose(
             x, y, rtol=0, atol=0 if x.dtype.kind != "f" else 1e-6, err_msg=path
         )
+
+
+def test_data_of_unknown_length_move_seeds_and_counters_no_further():
+    def batches():
+        for rows in np.split(X, 3):
+            yield (rows,)
+
+    known, unknown = build(), build()
+    fit(known)
+    unknown.fit(batches(), verbose=0)  # on TensorFlow the end is met inside a fourth step
+    assert_same_state(unknown, known)
 
 
 class Killed(Exception):
