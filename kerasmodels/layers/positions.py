@@ -171,3 +171,39 @@ class PositionEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "initializer": keras.initializers.serialize(self.initializer),
         }
+
+
+def position_layers(kind, max_sequence_length, dtype):
+    """The layers that add positions in encoder and decoder; sinusoids need only one.
+
+    Args:
+        kind: `"sinusoidal"`, `"sinusoidal_halves"` or `"learned"`.
+        max_sequence_length: For learned positions alone.
+        dtype: Dtype or policy of the layers.
+
+    Returns:
+        `(encoder_position, decoder_position)`.
+
+    Raises:
+        ValueError: If `kind` is unknown or `max_sequence_length` does not go with it.
+    """
+    if kind == "learned":
+        if max_sequence_length is None:
+            raise ValueError('positions="learned" needs `max_sequence_length`.')
+        return tuple(
+            PositionEmbedding(max_sequence_length, dtype=dtype, name=f"{side}_position")
+            for side in ("encoder", "decoder")
+        )
+    if kind not in ("sinusoidal", "sinusoidal_halves"):
+        raise ValueError(
+            '`positions` must be "sinusoidal", "sinusoidal_halves" or "learned". '
+            f"Received: positions={kind!r}"
+        )
+    if max_sequence_length is not None:
+        raise ValueError(
+            "Sinusoids have no greatest length: `max_sequence_length` goes with "
+            f'positions="learned". Received: max_sequence_length={max_sequence_length}'
+        )
+    layout = "halves" if kind == "sinusoidal_halves" else "interleaved"
+    layer = PositionalEncoding(layout=layout, dtype=dtype, name="position")
+    return layer, layer

@@ -20,12 +20,11 @@ from keras import ops
 from kerasmodels import checkpoints, decoding
 from kerasmodels.layers import (
     LogitBias,
-    PositionalEncoding,
-    PositionEmbedding,
     TokenEmbedding,
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from kerasmodels.layers.positions import position_layers
 from kerasmodels.training import FitOnReplicas
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
@@ -146,7 +145,7 @@ class Transformer(FitOnReplicas, keras.Model):
             decoder_embedding = embedding(target_size, "decoder_embedding")
         else:
             encoder_embedding = decoder_embedding = embedding(source_size, "embedding")
-        encoder_position, decoder_position = _positions(positions, max_sequence_length, policy)
+        encoder_position, decoder_position = position_layers(positions, max_sequence_length, policy)
         block = dict(
             dropout=dropout,
             attention_dropout=attention_dropout,
@@ -441,27 +440,3 @@ def _pair(name, value):
             f"`{name}` must be a positive integer or a pair (encoder, decoder). Received: {value}"
         )
     return pair
-
-
-def _positions(kind, max_sequence_length, dtype):
-    """The layers that add positions in encoder and decoder; sinusoids need only one."""
-    if kind == "learned":
-        if max_sequence_length is None:
-            raise ValueError('positions="learned" needs `max_sequence_length`.')
-        return tuple(
-            PositionEmbedding(max_sequence_length, dtype=dtype, name=f"{side}_position")
-            for side in ("encoder", "decoder")
-        )
-    if kind not in ("sinusoidal", "sinusoidal_halves"):
-        raise ValueError(
-            '`positions` must be "sinusoidal", "sinusoidal_halves" or "learned". '
-            f"Received: positions={kind!r}"
-        )
-    if max_sequence_length is not None:
-        raise ValueError(
-            "Sinusoids have no greatest length: `max_sequence_length` goes with "
-            f'positions="learned". Received: max_sequence_length={max_sequence_length}'
-        )
-    layout = "halves" if kind == "sinusoidal_halves" else "interleaved"
-    layer = PositionalEncoding(layout=layout, dtype=dtype, name="position")
-    return layer, layer
