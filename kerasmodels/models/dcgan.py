@@ -21,6 +21,7 @@ a projection (Miyato and Koyama 2018) in the discriminator.
 import keras
 
 from kerasmodels import layers
+from kerasmodels.models.gan_parts import check_positive, logit_model, noise_with_labels
 
 SMALLEST, LARGEST = 28, 64
 
@@ -63,27 +64,14 @@ def dcgan_generator(
     ```
     """
     sizes = _sizes(image_shape)  # from the image down
-    _check_positive(latent_dim=latent_dim, filters=filters, kernel_size=kernel_size)
+    check_positive(latent_dim=latent_dim, filters=filters, kernel_size=kernel_size)
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
     def normalized(x, index):
         x = _batch_norm(policy, f"norm_{index}")(x)
         return keras.layers.ReLU(dtype=policy, name=f"relu_{index}")(x)
 
-    inputs = x = keras.Input((latent_dim,), name="noise")
-    if num_classes is not None:
-        _check_positive(num_classes=num_classes)
-        labels = keras.Input((), dtype="int32", name="labels")
-        inputs = [inputs, labels]
-        # As large as the noise: neither drowns the other.
-        embedding = keras.layers.Embedding(
-            num_classes,
-            latent_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
-            dtype=policy,
-            name="label_embedding",
-        )
-        x = keras.layers.Concatenate(dtype=policy, name="noise_and_label")([x, embedding(labels)])
+    inputs, x = noise_with_labels(latent_dim, num_classes, policy)
 
     stages = len(sizes) - 1
     shape = (*sizes[-1], filters * 2 ** (stages - 1))
@@ -154,10 +142,10 @@ def dcgan_discriminator(
     ```
     """
     stages = len(_sizes(image_shape)) - 1
-    _check_positive(filters=filters, kernel_size=kernel_size)
+    check_positive(filters=filters, kernel_size=kernel_size)
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
-    inputs = x = keras.Input(tuple(image_shape), name="images")
+    images = x = keras.Input(tuple(image_shape), name="images")
     for i in range(stages):
         x = layers.Conv2D(
             filters * 2**i,
@@ -174,18 +162,7 @@ def dcgan_discriminator(
             x = _batch_norm(policy, f"norm_{i}")(x)
         x = keras.layers.LeakyReLU(0.2, dtype=policy, name=f"leaky_relu_{i}")(x)
     x = keras.layers.Flatten(data_format="channels_last", dtype=policy, name="flatten")(x)
-    if num_classes is None:
-        logits = keras.layers.Dense(1, kernel_initializer=_normal(), dtype=policy, name="logit")(x)
-    else:
-        _check_positive(num_classes=num_classes)
-        labels = keras.Input((), dtype="int32", name="labels")
-        inputs = [inputs, labels]
-        logits = layers.LabelProjection(
-            num_classes, kernel_initializer=_normal(), dtype=policy, name="logit"
-        )(x, labels)
-    if policy.compute_dtype != "float32":
-        logits = keras.layers.Activation("linear", dtype="float32", name="logits")(logits)
-    return keras.Model(inputs, logits, name=name)
+    return logit_model(images, x, num_classes, policy, _normal(), name)
 
 
 def _normal():
@@ -215,9 +192,3 @@ def _sizes(image_shape):
     while min(sizes[-1]) > 7:
         sizes.append(tuple(-(-n // 2) for n in sizes[-1]))
     return sizes
-
-
-def _check_positive(**arguments):
-    for name, value in arguments.items():
-        if int(value) != value or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value}")

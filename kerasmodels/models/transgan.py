@@ -19,6 +19,7 @@ generator, a projection (Miyato and Koyama 2018) in the discriminator.
 import keras
 
 from kerasmodels import layers
+from kerasmodels.models.gan_parts import check_positive, logit_model, noise_with_labels
 
 # Generators of the first version's table of sizes (for 32x32), there with a discriminator of width
 # 384 and 7 layers; all have 4 heads. "tiny" is ours, for laptops and tests.
@@ -76,7 +77,7 @@ def transgan_generator(
     images = generator(keras.random.normal((2, 256)))  # (2, 32, 32, 3)
     ```
     """
-    _check_positive(latent_dim=latent_dim, hidden_dim=hidden_dim, num_heads=num_heads)
+    check_positive(latent_dim=latent_dim, hidden_dim=hidden_dim, num_heads=num_heads)
     height, width, channels = _checked_shape(image_shape)
     num_layers, last = tuple(num_layers), len(num_layers) - 1
     if not num_layers or any(int(n) != n or n < 1 for n in num_layers):
@@ -96,20 +97,7 @@ def transgan_generator(
         )
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
-    inputs = x = keras.Input((latent_dim,), name="noise")
-    if num_classes is not None:
-        _check_positive(num_classes=num_classes)
-        labels = keras.Input((), dtype="int32", name="labels")
-        inputs = [inputs, labels]
-        # As large as the noise: neither drowns the other.
-        embedding = keras.layers.Embedding(
-            num_classes,
-            latent_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
-            dtype=policy,
-            name="label_embedding",
-        )
-        x = keras.layers.Concatenate(dtype=policy, name="noise_and_label")([x, embedding(labels)])
+    inputs, x = noise_with_labels(latent_dim, num_classes, policy)
 
     rows, columns = height // 2**last, width // 2**last
     x = keras.layers.Dense(rows * columns * hidden_dim, dtype=policy, name="project")(x)
@@ -172,29 +160,20 @@ def transgan_discriminator(
     logits = discriminator(keras.ops.ones((2, 32, 32, 3)))  # (2, 1)
     ```
     """
-    _check_positive(
+    check_positive(
         patch_size=patch_size, hidden_dim=hidden_dim, num_layers=num_layers, num_heads=num_heads
     )
     height, width, _ = _checked_shape(image_shape)
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
-    inputs = x = keras.Input(tuple(image_shape), name="images")
+    images = x = keras.Input(tuple(image_shape), name="images")
     x = layers.PatchEmbedding(patch_size, hidden_dim, dtype=policy, name="patches")(x)
     x = layers.ClassToken(dtype=policy, name="class_token")(x)
     length = 1 + (height // patch_size) * (width // patch_size)
     x = layers.PositionEmbedding(length, dtype=policy, name="position")(x)
     x = _blocks(x, num_layers, num_heads, mlp_ratio, dropout, policy, "block")
     x = keras.layers.LayerNormalization(epsilon=1e-5, dtype=policy, name="norm")(x[:, 0])
-    if num_classes is None:
-        logits = keras.layers.Dense(1, dtype=policy, name="logit")(x)
-    else:
-        _check_positive(num_classes=num_classes)
-        labels = keras.Input((), dtype="int32", name="labels")
-        inputs = [inputs, labels]
-        logits = layers.LabelProjection(num_classes, dtype=policy, name="logit")(x, labels)
-    if policy.compute_dtype != "float32":
-        logits = keras.layers.Activation("linear", dtype="float32", name="logits")(logits)
-    return keras.Model(inputs, logits, name=name)
+    return logit_model(images, x, num_classes, policy, "glorot_uniform", name)
 
 
 def _blocks(x, num_layers, num_heads, mlp_ratio, dropout, policy, name):
@@ -219,9 +198,3 @@ def _checked_shape(image_shape):
             f"Received: image_shape={tuple(image_shape)}"
         )
     return image_shape
-
-
-def _check_positive(**arguments):
-    for name, value in arguments.items():
-        if int(value) != value or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value}")
