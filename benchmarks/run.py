@@ -17,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
@@ -94,6 +95,18 @@ def sgemm_rate(size=2048, rounds=5):
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True).stdout)
 
 
+def multiply_adds(model, shapes):
+    """Of a forward pass, as `kerasmodels.model_cost` counts them; two operations each.
+
+    Args:
+        model: Python that makes it, such as `"ResNet(50)"`.
+        shapes: Of its inputs.
+    """
+    code = f"import kerasmodels as k; print(k.model_cost(k.models.{model}, {shapes}).multiply_adds)"
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    return int(subprocess.check_output([sys.executable, "-c", code], env=environment))
+
+
 def race(title, contestants, peer, rounds, unit="s", amount=1.0, flops=None):
     """Runs the rounds and prints a table of medians and ratios to `peer`.
 
@@ -133,9 +146,9 @@ def training(rounds):
             Contestant("keras_hub_training", backend),
             Contestant("ours_training", backend),
         ]
-    # Multiply-adds per token: an encoder layer has 4 d^2 + 2 d f, a decoder layer 8 d^2 + 2 d f.
-    d, f, tokens = 128, 1024, 128 * 20
-    flops = 3 * 2 * tokens * 4 * (12 * d * d + 4 * d * f)
+    model = "Transformer(60, num_layers=4, num_heads=8, hidden_dim=128, intermediate_dim=1024)"
+    shapes = {f"{side}_token_ids": (128, 20) for side in ("encoder", "decoder")}
+    flops = 3 * 2 * multiply_adds(model, shapes)
     race("Training step", contestants, 0, rounds, flops=flops)
 
 
@@ -217,6 +230,54 @@ def classifier(rounds):
     _compared("Classifier's step", "keras_classifier", "ours_classifier", rounds, 200)
 
 
+def resnet(rounds):
+    """ResNet-50, batch 8, 224x224: forward, folded and training, of both strides."""
+    for version, peer in (("v1", "applications_resnet"), ("v1.5", "keras_hub_resnet")):
+        model = f"ResNet(50, stride_in={'1x1' if version == 'v1' else '3x3'!r})"
+        work = 2 * multiply_adds(model, (8, 224, 224, 3))
+        for mode in ("forward", "training"):
+            arguments = {"mode": mode, "version": version}
+            contestants = [Contestant("transformers_resnet", **arguments) for _ in range(2)]
+            for backend in BACKENDS:
+                contestants += [
+                    Contestant(peer, backend, **arguments),
+                    Contestant("ours_resnet", backend, **arguments),
+                ]
+                if mode == "forward":
+                    contestants.append(Contestant("ours_resnet", backend, **arguments, folded=True))
+            flops = work * (3 if mode == "training" else 1)
+            race(f"ResNet-50 {version}, {mode}", contestants, 0, rounds, flops=flops)
+
+
+def loading(rounds):
+    """ResNet-152: made with random weights, and read from a folder; the file has 242 MB.
+
+    A process loads once, since a second model would raise the peak; at most three processes each.
+    """
+    print("\n## Loading ResNet-152\n\n| backend | made s | read s | made MB | read MB |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        code = (
+            "from kerasmodels.models import ResNet; "
+            f"ResNet(152, stride_in='3x3').save_to_preset({folder!r})"
+        )
+        environment = {**os.environ, "KERAS_BACKEND": "torch"}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        for backend in BACKENDS:
+            found = {}
+            for weights in (False, True):
+                runs = []
+                for _ in range(min(rounds, 3)):
+                    one = Contestant("resnet_152", backend, weights=weights, folder=folder)
+                    one.close()
+                    runs.append(one.first)
+                found[weights] = [
+                    statistics.median(run[key] for run in runs) for key in ("seconds", "megabytes")
+                ]
+            (made, made_mb), (read, read_mb) = found[False], found[True]
+            print(f"| {backend} | {made:.1f} | {read:.1f} | {made_mb:.0f} | {read_mb:.0f} |")
+
+
 def imports(rounds):
     """What `import kerasmodels` costs over `import keras`, in fresh processes."""
     code = (
@@ -239,7 +300,8 @@ def imports(rounds):
 
 def main():
     """Runs what is asked for."""
-    races = {f.__name__: f for f in (imports, training, classifier, gan, generation, length, cache)}
+    functions = (imports, training, classifier, gan, resnet, loading, generation, length, cache)
+    races = {f.__name__: f for f in functions}
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

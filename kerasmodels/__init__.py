@@ -11,10 +11,13 @@ from kerasmodels import (
     plots,
     training,
 )
+from kerasmodels.cost import LayerCost, ModelCost, model_cost
 from kerasmodels.two_sample import TwoSampleResult, two_sample_test
 
 __version__ = "0.1.0"
 __all__ = [
+    "LayerCost",
+    "ModelCost",
     "TwoSampleResult",
     "checkpoints",
     "data",
@@ -22,6 +25,7 @@ __all__ = [
     "distribution",
     "export",
     "layers",
+    "model_cost",
     "models",
     "plots",
     "training",

@@ -29,7 +29,10 @@ def _prepare_tensorflow(devices):
 def _prepare_jax(devices):
     # Tests compile much and compute little: optimize little, and keep what was compiled, which
     # makes every run after the first several times faster.
-    fast = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    fast = (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_use_fusion_emitters=false"
+    )
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {fast}".strip()
 
     import jax

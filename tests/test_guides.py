@@ -7,7 +7,12 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.kit import backend
+
 GUIDES = sorted((pathlib.Path(__file__).parents[1] / "guides").glob("*.ipynb"))
+# A guide takes half a minute, and what it calls has its own tests on every backend: each runs on
+# one of them, in turn.
+BACKENDS = ("tensorflow", "jax", "torch")
 
 guides = pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
 
@@ -42,7 +47,11 @@ def test_there_are_guides():
     assert "transformer" in [path.stem for path in GUIDES]
 
 
-@guides
+@pytest.mark.parametrize(
+    "path",
+    [path for i, path in enumerate(GUIDES) if BACKENDS[i % 3] == backend()],
+    ids=lambda path: path.stem,
+)
 def test_guide_runs(path, tmp_path, monkeypatch):
     # The kernel is a process of its own: it inherits KERAS_BACKEND and what is set here.
     monkeypatch.setenv("KERASMODELS_GUIDE_QUICK", "1")

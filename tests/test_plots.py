@@ -249,6 +249,43 @@ def test_learning_curves_of_fit():
         )
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_training_curves():
+    history = keras.callbacks.History()
+    history.epoch = [2, 3]
+    history.history = {"accuracy": [0.5, 0.75], "val_accuracy": [0.25, 0.5]}
+    other = {"accuracy": [0, 0.25, 0.5, 1], "val_accuracy": [0.25, 0.5], "loss": [4, 3, 2, 1]}
+    runs = {"plain": history, "residual": other, "tested": {"val_accuracy": [0.5]}}
+    figure = plots.training_curves(runs, "accuracy", error=True, steps_per_epoch=10, title="Depth")
+    write(figure)
+    (axis,) = figure.axes
+    assert axis.get_title() == "Depth"
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "error (%)")
+    train, test, train2, test2, test3 = axis.lines[:5]
+    np.testing.assert_array_equal(train.get_xydata(), [[30, 50], [40, 25]])
+    np.testing.assert_array_equal(test.get_xydata(), [[30, 75], [40, 50]])
+    np.testing.assert_array_equal(train2.get_xdata(), [10, 20, 30, 40])
+    np.testing.assert_array_equal(test2.get_xydata(), [[20, 75], [40, 50]])  # every second epoch
+    np.testing.assert_array_equal(test3.get_xydata(), [[10, 50]])
+    colors = [line.get_color() for line in axis.lines[:5]]
+    assert colors[0] == colors[1] != colors[2] == colors[3] != colors[4]
+    assert train.get_linestyle() == "--" and test.get_linestyle() == "-"
+    legend = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert legend == ["plain", "residual", "tested", "training", "test"]
+
+    (axis,) = plots.training_curves({"one": other}).axes
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("epoch", "loss")
+    np.testing.assert_array_equal(axis.lines[0].get_xydata(), [[1, 4], [2, 3], [3, 2], [4, 1]])
+    for arguments, message in (
+        (({},), "`runs`"),
+        (({"a": other, "b": history}, "loss"), "'loss' for 'b' with .*accuracy"),
+        (({"a": other}, "loss", True), "between 0 and 1.*'loss' with 1.0 to 4.0 in 'a'"),
+        (({"a": other}, "loss", False, 0), "steps_per_epoch=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.training_curves(*arguments)
+
+
 class ToyGAN:
     """Uniform noise times 2 plus 4; D says sigmoid(x - 4)."""
 

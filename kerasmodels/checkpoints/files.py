@@ -101,6 +101,10 @@ def write_json(path, value):
 class TensorFiles:
     """The tensors of a folder by name, each read when it is asked for.
 
+    Args:
+        folder: a folder with one of ``WEIGHT_FILES``, or a file: safetensors, or what
+            ``torch.save`` wrote.
+
     Example:
         >>> with TensorFiles(folder) as tensors:
         ...     tensors.shapes  # {"model.shared.weight": (58101, 512), ...}
@@ -117,7 +121,8 @@ class TensorFiles:
         self._closing = contextlib.ExitStack()
         self._readers = {}  # tensor name -> function without arguments
         self.shapes = {}
-        self.path = next((folder / n for n in WEIGHT_FILES if (folder / n).is_file()), None)
+        paths = [folder, *(folder / name for name in WEIGHT_FILES)]
+        self.path = next((path for path in paths if path.is_file()), None)
         if self.path is None:
             raise FileNotFoundError(
                 f"the folder {str(folder)!r} has no weights: one of {', '.join(WEIGHT_FILES)} "
@@ -125,7 +130,7 @@ class TensorFiles:
             )
         try:
             for path in _shards(self.path):
-                opener = _open_torch if path.suffix == ".bin" else _open_safetensors
+                opener = _open_safetensors if path.suffix == ".safetensors" else _open_torch
                 for name, shape, reader in opener(path, self._closing):
                     self.shapes[name] = tuple(shape)
                     self._readers[name] = reader
@@ -173,7 +178,8 @@ def _open_safetensors(path, closing):
     import ml_dtypes  # noqa: F401  comes with keras; teaches numpy bfloat16
 
     try:
-        file = closing.enter_context(safe_open(path, framework="numpy"))
+        # Not mapped: what was read of a mapped file stays in memory until it is closed.
+        file = closing.enter_context(safe_open(path, framework="numpy", backend="pread"))
     except SafetensorError as error:
         raise ValueError(f"{str(path)!r} is truncated or corrupt: {error}") from error
     for name in file.keys():  # noqa: SIM118  the handle is no dictionary
@@ -205,7 +211,9 @@ def _open_torch(path, closing):
     def read(name):
         tensor = tensors[name].detach()
         # numpy has no bfloat16 of its own; float32 holds every value of it.
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        # A copy: JAX would build its array on the memory of the file, which may change.
+        return np.array(tensor)
 
     for name, tensor in tensors.items():
         yield name, tensor.shape, lambda n=name: read(n)
@@ -215,7 +223,7 @@ def write_tensors(path, tensors):
     """Write a dictionary of numpy arrays to a safetensors file that transformers accepts."""
     from safetensors.numpy import save_file
 
-    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     save_file(tensors, path, metadata={"format": "pt"})
 
 

@@ -15,13 +15,16 @@ from kerasmodels.checkpoints.files import TensorFiles
 # name -> (file to model, model to file)
 TRANSFORMS = {
     "transpose": (np.transpose, np.transpose),  # torch's Linear keeps (output, input)
+    # torch's Conv2d keeps (output, input, height, width), Keras (height, width, input, output)
+    "convolution": (lambda x: x.transpose(2, 3, 1, 0), lambda x: x.transpose(3, 2, 0, 1)),
     "row": (lambda x: x[0], lambda x: x[None]),  # (1, n) <-> (n,)
 }
 
 # What files hold besides weights, whatever the family: buffers that follow from the
-# configuration, and what an optimizer left behind.
+# configuration or count steps, and what an optimizer left behind.
 DERIVED = (
     "*position_ids",
+    "*num_batches_tracked",
     "optimizer.*",
     "*/adam_m",
     "*/adam_v",
@@ -40,7 +43,7 @@ class Key:
         path: the attributes that lead to the variable, such as
             ``"encoder_blocks.{i}.feed_forward.intermediate_dense.kernel"``. Where an attribute
             is ``None`` or missing, the model does without this weight.
-        transform: ``None``, ``"transpose"`` or ``"row"``.
+        transform: ``None``, or a name in ``TRANSFORMS``.
         tied: other names under which files hold the same tensor. Any of them will do for
             reading; those that are there must agree. Only ``name`` is written.
         optional: a file may lack it; then the weight is zero.
@@ -67,12 +70,15 @@ class KeyTable:
             the configuration.
         heads: globs of names that belong to heads; ignored where the model has no such head, so
             that an encoder can be taken from a file with heads.
+        counters: names of the counters of steps that PyTorch keeps and misses where a file lacks
+            them. They are written as 0.
     """
 
     keys: tuple[Key, ...]
     prefix: str = ""
     derived: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ def read_weights(model, folder, table, new_heads=()):
 
     Args:
         model: a built model.
-        folder: a folder with weights, see `files.TensorFiles`.
+        folder: a folder with weights, or a file; see `files.TensorFiles`.
         table: the family's `KeyTable`.
         new_heads: names of heads, such as ``("classifier",)``, that keep their initial values,
             whatever the file holds for them.
@@ -197,7 +203,7 @@ def read_weights(model, folder, table, new_heads=()):
             if name is None:
                 array = np.zeros(binding.variable.shape, "float32")
             else:
-                array = binding.to_model(tensors.read(name)).astype("float32")
+                array = np.asarray(binding.to_model(tensors.read(name)), "float32")
             binding.variable.assign(array)
 
 
@@ -222,4 +228,5 @@ def weights_for_file(model, table, order=None):
         for axis in binding.key.hidden if order is not None else ():
             array = np.take(array, order, axis)
         tensors[binding.names[0]] = binding.to_file(array)
+    tensors.update((name, np.zeros((), "int64")) for name in table.counters)
     return tensors

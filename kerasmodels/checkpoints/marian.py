@@ -7,9 +7,10 @@ file is the translation between such a folder and the arguments and weights of a
 
 import warnings
 
+from kerasmodels.checkpoints.files import CONFIG, GENERATION_CONFIG
 from kerasmodels.checkpoints.keys import Key, KeyTable
 from kerasmodels.checkpoints.marian_text import MarianTokenizer
-from kerasmodels.checkpoints.presets import Family
+from kerasmodels.checkpoints.presets import Family, Layout
 
 # transformers' names of activations and Keras's, where the functions are the same.
 ACTIVATIONS = {
@@ -386,14 +387,33 @@ def _both(value):
     return tuple(value) if _is_pair(value) else (value, value)
 
 
+def read(configs, overrides):
+    """Return the constructor arguments for a folder, see `Layout`."""
+    arguments = {**read_config(configs[CONFIG]), **overrides}
+    if "generation" not in overrides:
+        arguments["generation"] = read_generation(configs[CONFIG], configs.get(GENERATION_CONFIG))
+    return arguments, ()
+
+
+def write(model):
+    """Return the configurations of a Transformer, see `Layout`."""
+    arguments = model.get_config()
+    return {CONFIG: write_config(arguments), GENERATION_CONFIG: write_generation(arguments)}
+
+
 FAMILY = Family(
-    model_type="marian",
-    read_config=read_config,
-    read_generation=read_generation,
-    write_config=write_config,
-    write_generation=write_generation,
-    key_table=key_table,
-    tokenizer=MarianTokenizer,
+    layouts={
+        "transformers": Layout(
+            field="model_type",
+            values=("marian",),
+            configs=(CONFIG, GENERATION_CONFIG),
+            read=read,
+            write=write,
+            key_table=key_table,
+            feature_order=feature_order,
+        )
+    },
+    companion=MarianTokenizer,
+    companion_name="tokenizer",
     published="hf://Helsinki-NLP/opus-mt-en-de",
-    feature_order=feature_order,
 )

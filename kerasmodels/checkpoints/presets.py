@@ -11,15 +11,45 @@ A model class needs three lines for each::
     def save_to_preset(self, folder):
         checkpoints.save_preset(self, folder, checkpoints.marian.FAMILY)
 
-After loading, ``model.tokenizer`` is the folder's tokenizer, or ``None``; saving writes its files
-again. It is a plain attribute: a ``.keras`` file does not hold it.
+After loading, ``model.tokenizer`` (of a model of images ``model.preprocessor``) is what the folder
+says about inputs, or ``None``; saving writes its files again. It is a plain attribute: a ``.keras``
+file does not hold it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from kerasmodels.checkpoints import files
 from kerasmodels.checkpoints.keys import KeyTable, read_weights, weights_for_file
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one library writes the models of a family.
+
+    Args:
+        field: the field of its ``config.json`` by which it is known.
+        values: what can be read of what may stand there.
+        read: the configurations by file name, and the constructor arguments that the caller gives
+            -> all constructor arguments, and the names of heads that keep their initial weights.
+        write: a model -> its configurations by file name.
+        key_table: constructor arguments -> `KeyTable`.
+        configs: the file names of its configurations.
+        feature_order: constructor arguments -> the order in which hidden features are written,
+            or ``None``.
+        describe: shapes by the names of the tensors -> the ``config.json`` that they imply, for
+            a file of weights alone; ``None`` where names and shapes do not tell enough.
+    """
+
+    field: str
+    values: tuple[str, ...]
+    read: Callable[[dict, dict], tuple[dict, tuple]]
+    write: Callable[[object], dict]
+    key_table: Callable[[dict], KeyTable]
+    configs: tuple[str, ...] = (files.CONFIG,)
+    feature_order: Callable = lambda arguments: None
+    describe: Callable[[dict], dict] | None = None
 
 
 @dataclass(frozen=True)
@@ -27,52 +57,41 @@ class Family:
     """What is to be known about a family of checkpoints.
 
     Args:
-        model_type: ``model_type`` in its ``config.json``.
-        read_config: ``config.json`` -> constructor arguments.
-        read_generation: ``config.json`` and ``generation_config.json`` (or ``None``) -> the
-            constructor's argument ``generation``.
-        write_config: constructor arguments -> ``config.json``.
-        write_generation: constructor arguments -> ``generation_config.json``.
-        key_table: constructor arguments -> `KeyTable`.
-        tokenizer: a class with ``FILES``, ``from_folder`` and ``files``.
+        layouts: a `Layout` by the name of each library that writes such models.
+        companion: the class of the tokenizer or image processor, with ``FILES``, ``from_folder``
+            and ``files``.
+        companion_name: the attribute of a model that holds one.
         published: a preset with weights, for error messages.
-        feature_order: constructor arguments -> the order in which hidden features are written,
-            or ``None``.
 
     Example:
     ```python
     family = kerasmodels.checkpoints.marian.FAMILY
-    family.model_type  # "marian"
+    family.companion_name  # "tokenizer"
     model = load_preset(Transformer, "opus-mt-en-de", family)  # what `from_preset` does
     ```
     """
 
-    model_type: str
-    read_config: Callable[[dict], dict]
-    read_generation: Callable[[dict, dict | None], dict]
-    write_config: Callable[[dict], dict]
-    write_generation: Callable[[dict], dict]
-    key_table: Callable[[dict], KeyTable]
-    tokenizer: type
+    layouts: dict[str, Layout]
+    companion: type
+    companion_name: str
     published: str
-    feature_order: Callable = lambda arguments: None
 
 
-def load_preset(cls, preset, family, sizes=None, load_weights=True, new_heads=(), **overrides):
-    """Build a model from a folder or from a size named in the paper.
+def load_preset(cls, preset, family, sizes=None, load_weights=True, **overrides):
+    """Build a model from a folder, a file of weights, or a size named in the paper.
 
     Args:
         cls: the model class. Its constructor's arguments are those that the family reads.
-        preset: a local folder, ``"hf://organisation/name"``, or a key of ``sizes``.
+        preset: a local folder, ``"hf://organisation/name"``, a key of ``sizes``, or, where the
+            family can tell a configuration from weights alone, a file of them.
         family: the `Family` of the folder.
         sizes: constructor arguments by the names that the paper gives to sizes.
         load_weights: ``False`` leaves the weights as they are initialised. A size has none, so
             there it must be ``False``.
-        new_heads: names of heads that keep their initial weights whatever the file holds.
         **overrides: constructor arguments that replace those of the preset.
 
     Returns:
-        A model with the attribute ``tokenizer``.
+        A model with the attribute that the family names, such as ``tokenizer``.
 
     Raises:
         FileNotFoundError: there is no such folder, or it lacks ``config.json`` or weights.
@@ -88,52 +107,75 @@ def load_preset(cls, preset, family, sizes=None, load_weights=True, new_heads=()
                 f"{family.published!r}"
             )
         model = cls(**{**sizes[preset], **overrides})
-        model.tokenizer = None
+        setattr(model, family.companion_name, None)
         return model
-    folder = files.find_folder(preset, load_weights, family.tokenizer.FILES, sizes)
-    config = files.read_json(folder / files.CONFIG)
-    if config.get("model_type") != family.model_type:
-        raise ValueError(
-            f"{str(folder / files.CONFIG)!r} has model_type={config.get('model_type')!r}; "
-            f"{cls.__name__} reads {family.model_type!r}"
-        )
-    arguments = {**family.read_config(config), **overrides}
-    if "generation" not in overrides:
-        path = folder / files.GENERATION_CONFIG
-        generation = files.read_json(path) if path.exists() else None
-        arguments["generation"] = family.read_generation(config, generation)
-    tokenizer = family.tokenizer.from_folder(folder)
+    path, companion = Path(preset).expanduser(), None
+    layout = next((one for one in family.layouts.values() if one.describe), None)
+    if layout and path.is_file():
+        configs = {files.CONFIG: _describe(path, layout)}
+    else:
+        path = files.find_folder(preset, load_weights, family.companion.FILES, sizes)
+        layout, configs = _read_configs(cls, path, family)
+        companion = family.companion.from_folder(path)
+    arguments, new_heads = layout.read(configs, overrides)
     model = cls(**arguments)
     if load_weights:
-        read_weights(model, folder, family.key_table(arguments), new_heads)
-    model.tokenizer = tokenizer
+        read_weights(model, path, layout.key_table(arguments), new_heads)
+    setattr(model, family.companion_name, companion)
     return model
 
 
-def save_preset(model, folder, family):
-    """Write a model as a folder that transformers loads.
+def _describe(path, layout):
+    with files.TensorFiles(path) as tensors:
+        try:
+            return layout.describe(tensors.shapes)
+        except ValueError as error:
+            raise ValueError(f"{str(path)!r}: {error}") from error
 
-    The configuration, the weights as ``model.safetensors``, and the files of ``model.tokenizer``
-    if there is one. Everything is written beside the folder's files first and renamed at the
-    end: after a failure, what was there before is still there and nothing new.
+
+def _read_configs(cls, folder, family):
+    """The layout of a folder, and its configurations by file name."""
+    config = files.read_json(folder / files.CONFIG)
+    layouts = family.layouts.values()
+    layout = next((one for one in layouts if config.get(one.field) in one.values), None)
+    if layout is None:
+        found = ", ".join(f"{one.field}={config.get(one.field)!r}" for one in layouts)
+        known = ", ".join(repr(value) for one in layouts for value in one.values)
+        raise ValueError(
+            f"{str(folder / files.CONFIG)!r} has {found}; {cls.__name__} reads {known}"
+        )
+    others = [name for name in layout.configs if (folder / name).exists()]
+    return layout, {name: files.read_json(folder / name) for name in others}
+
+
+def save_preset(model, folder, family, layout=None):
+    """Write a model as a folder that the library of the layout loads.
+
+    The configuration, the weights as ``model.safetensors``, and the files of the tokenizer or
+    image processor if the model has one. Everything is written beside the folder's files first and
+    renamed at the end: after a failure, what was there before is still there and nothing new.
 
     Args:
-        model: a model with ``get_config``, and optionally ``tokenizer``.
+        model: a model with ``get_config``, and optionally the attribute that the family names.
         folder: where to write; made if need be. Files of other names in it stay.
         family: the `Family` whose format is written.
+        layout: the name of one of its layouts. Defaults to the first.
 
     Raises:
-        ValueError: the format cannot represent the model, or ``folder`` is a file.
+        ValueError: there is no such layout, the format cannot represent the model, or ``folder``
+            is a file.
     """
-    arguments = model.get_config()
-    config, generation = family.write_config(arguments), family.write_generation(arguments)
-    order = family.feature_order(arguments)
-    tensors = weights_for_file(model, family.key_table(arguments), order)
-    config["dtype"] = str(next(iter(tensors.values())).dtype)
-    tokenizer = getattr(model, "tokenizer", None)
+    layout = next(iter(family.layouts)) if layout is None else layout
+    if layout not in family.layouts:
+        raise ValueError(f"layout={layout!r}; allowed: {list(family.layouts)}")
+    layout, arguments = family.layouts[layout], model.get_config()
+    configs = layout.write(model)
+    tensors = weights_for_file(model, layout.key_table(arguments), layout.feature_order(arguments))
+    configs[files.CONFIG]["dtype"] = str(next(iter(tensors.values())).dtype)
+    companion = getattr(model, family.companion_name, None)
     with files.replacing(folder) as new:
-        files.write_json(new / files.CONFIG, config)
-        files.write_json(new / files.GENERATION_CONFIG, generation)
+        for name, config in configs.items():
+            files.write_json(new / name, config)
         files.write_tensors(new / files.SAFETENSORS, tensors)
-        for name, content in tokenizer.files.items() if tokenizer else ():
+        for name, content in companion.files.items() if companion else ():
             (new / name).write_bytes(content)

@@ -1,22 +1,31 @@
 """Layers: one concept a file; they know only Keras."""
 
 from kerasmodels.layers.attention import MultiHeadAttention
+from kerasmodels.layers.augmentation import RandomPadCrop
+from kerasmodels.layers.batch_normalization import BatchNormalization
 from kerasmodels.layers.convolution import Conv2D, Conv2DTranspose
 from kerasmodels.layers.embeddings import LogitBias, TokenEmbedding
 from kerasmodels.layers.feed_forward import FeedForward
+from kerasmodels.layers.image_preprocessing import ImagePreprocessing
 from kerasmodels.layers.masks import causal_mask, combine_masks, window_mask
 from kerasmodels.layers.maxout import Maxout
 from kerasmodels.layers.patches import ClassToken, PatchEmbedding
 from kerasmodels.layers.pixel_shuffle import PixelShuffle
+from kerasmodels.layers.pooling import SymmetricMaxPooling2D
 from kerasmodels.layers.positions import PositionalEncoding, PositionEmbedding
 from kerasmodels.layers.projection import LabelProjection
+from kerasmodels.layers.residual import BasicBlock, BottleneckBlock
 from kerasmodels.layers.transformer import TransformerDecoderBlock, TransformerEncoderBlock
 
 __all__ = [
+    "BasicBlock",
+    "BatchNormalization",
+    "BottleneckBlock",
     "ClassToken",
     "Conv2D",
     "Conv2DTranspose",
     "FeedForward",
+    "ImagePreprocessing",
     "LabelProjection",
     "LogitBias",
     "Maxout",
@@ -25,6 +34,8 @@ __all__ = [
     "PixelShuffle",
     "PositionEmbedding",
     "PositionalEncoding",
+    "RandomPadCrop",
+    "SymmetricMaxPooling2D",
     "TokenEmbedding",
     "TransformerDecoderBlock",
     "TransformerEncoderBlock",

@@ -248,6 +248,29 @@ class MultiHeadAttention(keras.layers.Layer):
         values = self._split(self.value_dense(value), self.value_dim)
         return ops.transpose(keys, (0, 2, 1, 3)), ops.transpose(values, (0, 2, 1, 3))
 
+    def multiply_adds(self, arguments, outputs):
+        """Those of the two products, for `kerasmodels.model_cost`; it counts the projections.
+
+        Args:
+            arguments: Of `call`, by name.
+            outputs: What `call` returned.
+
+        Returns:
+            An integer; a masked pair of query and key counts too.
+        """
+        given = arguments.get
+        query, value, cache = given("query"), given("value"), given("cache")
+        batch, target = query.shape[:2]
+        source = value.shape[1] if cache is None else cache[0].shape[2]
+        dropout_active = given("training") and self.dropout > 0
+        dense_only = given("return_attention_scores") or dropout_active
+        dense_only = dense_only or given("attention_mask") is not None or cache is not None
+        keys = value if given("key") is None else given("key")
+        if self.window is not None and not dense_only and query is keys:  # `call` goes by blocks
+            block = max(self.window, _LEAST_BLOCK)
+            target, source = -(-target // block) * block, 3 * block
+        return batch * target * source * self.num_heads * (self.key_dim + self.value_dim)
+
     def compute_mask(self, query, previous_mask=None):
         """The output carries the mask of the query; scores and cache carry none."""
         return previous_mask

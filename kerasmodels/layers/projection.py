@@ -1,5 +1,7 @@
 """A discriminator's last layer (Miyato and Koyama 2018, "cGANs with projection discriminator")."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -64,6 +66,18 @@ class LabelProjection(keras.layers.Layer):
         """Applies the layer; see the class for the arguments."""
         vectors = ops.cast(self.embedding(labels), inputs.dtype)  # (batch, features)
         return self.dense(inputs) + ops.sum(vectors * inputs, axis=-1, keepdims=True)
+
+    def multiply_adds(self, arguments, outputs):
+        """Those of `v_y . h`, for `kerasmodels.model_cost`; it counts `w . h`.
+
+        Args:
+            arguments: Of `call`, by name.
+            outputs: What `call` returned.
+
+        Returns:
+            An integer.
+        """
+        return math.prod(arguments["inputs"].shape)
 
     def compute_output_shape(self, inputs_shape, labels_shape=None):
         """One logit a row."""

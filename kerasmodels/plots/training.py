@@ -1,4 +1,4 @@
-"""Learning-rate schedules and learning curves."""
+"""Learning-rate schedules, and what was logged while models learned."""
 
 import math
 
@@ -84,9 +84,7 @@ def learning_curves(history, metrics=None, title=None):
         >>> figure = plots.learning_curves({"loss": [3.1, 1.2, 0.8], "val_loss": [2.0, 1.1, 1.0]})
         >>> figure.savefig("learning_curves.png")
     """
-    epochs = None
-    if hasattr(history, "history"):
-        epochs, history = history.epoch, history.history
+    first, history = _read_history(history)
     logged = list(dict.fromkeys(key.removeprefix("val_") for key, log in history.items() if log))
     if not logged:
         raise ValueError(f"`history` holds no epoch. Received keys: {sorted(history)}")
@@ -98,16 +96,12 @@ def learning_curves(history, metrics=None, title=None):
     rows = math.ceil(len(names) / columns)
     figure = new_figure((0.6 + 3.9 * columns, 0.4 + 2.9 * rows))
     axes = figure.subplots(rows, columns, squeeze=False)
-    first = epochs[0] if epochs else 0
     total = max(len(log) for log in history.values())
     for axis, name in zip(axes.flat, names, strict=False):
         for key, label, color in ((name, "training", "C0"), (f"val_{name}", "validation", "C1")):
-            log = [float(to_numpy(value)) for value in history.get(key) or ()]
-            if not log:
-                continue
-            every = total // len(log)  # validation_freq
-            at = first + every * np.arange(1, len(log) + 1)
-            axis.plot(at, log, marker="o", markersize=3, linewidth=1.6, color=color, label=label)
+            if history.get(key):
+                at, log = _curve(history, key, first)
+                axis.plot(at, log, "o-", markersize=3, linewidth=1.6, color=color, label=label)
         axis.set_title(name.replace("_", " "), fontsize=10)
         axis.set_xlabel("epoch")
         axis.xaxis.get_major_locator().set_params(integer=True)
@@ -119,3 +113,98 @@ def learning_curves(history, metrics=None, title=None):
     if title:
         figure.suptitle(title)
     return figure
+
+
+def training_curves(runs, metric="loss", error=False, steps_per_epoch=None, title=None):
+    """Draws several runs in one picture: a colour a run, training dashed and test bold.
+
+    He et al. 2016, figures 4 and 6, compare nets of several depths in this way. `learning_curves`
+    shows one run with all its metrics.
+
+    Args:
+        runs: A dict from names to what `model.fit` returned (`keras.callbacks.History`), or to
+            dicts of lists as for `learning_curves`. A run may lack either of its two curves.
+        metric: The name of the metric, without `val_`.
+        error: Whether the metric is the share of right answers, and the error in percent,
+            100 (1 - metric), is drawn, as in the paper.
+        steps_per_epoch: The number of training steps that one entry of the lists stands for; the
+            axis counts steps then. `None` counts epochs.
+        title: The figure's title.
+
+    Returns:
+        A `matplotlib.figure.Figure`. The paper cuts the axis of the error at 20 %:
+        `figure.axes[0].set_ylim(0, 20)`.
+
+    Raises:
+        ValueError: If there is no run, a run has not logged the metric, `steps_per_epoch` is not
+            positive, or `error` is asked for and the metric is not between 0 and 1.
+
+    Example:
+        >>> from kerasmodels import plots
+        >>> runs = {
+        ...     "plain-20": {"accuracy": [0.5, 0.7], "val_accuracy": [0.4, 0.6]},
+        ...     "plain-56": {"accuracy": [0.3, 0.5], "val_accuracy": [0.2, 0.4]},
+        ... }
+        >>> figure = plots.training_curves(runs, "accuracy", error=True, steps_per_epoch=391)
+    """
+    if not runs:
+        raise ValueError("`runs` must hold at least one run. Received: none")
+    if steps_per_epoch is not None and not steps_per_epoch > 0:
+        raise ValueError(
+            f"`steps_per_epoch` must be positive. Received: steps_per_epoch={steps_per_epoch}"
+        )
+    figure = new_figure((6.4, 4.2))
+    axis = figure.subplots()
+    styles = {
+        metric: ("training", {"linestyle": "--", "linewidth": 1.0}),
+        f"val_{metric}": ("test", {"linewidth": 2.2}),
+    }
+    drawn = set()
+    for number, (name, run) in enumerate(runs.items()):
+        first, logs = _read_history(run)
+        keys = [key for key in styles if logs.get(key)]
+        if not keys:
+            raise ValueError(
+                f"`metric` must be among what every run has logged. Received: metric={metric!r} "
+                f"for {name!r} with {sorted(logs)}"
+            )
+        for key in keys:
+            at, log = _curve(logs, key, first)
+            if error:
+                if min(log) < 0 or max(log) > 1:
+                    raise ValueError(
+                        "`error=True` needs a metric between 0 and 1. "
+                        f"Received: metric={metric!r} with {min(log)} to {max(log)} in {name!r}"
+                    )
+                log = 100 * (1 - log)
+            # One label a run, though it has two curves.
+            label = name if key == keys[-1] else f"_{name}"
+            style = styles[key][1]
+            axis.plot(at * (steps_per_epoch or 1), log, color=f"C{number}", label=label, **style)
+            drawn.add(key)
+    for key, (label, style) in styles.items():
+        if key in drawn:
+            axis.plot([], [], color="0.4", label=label, **style)
+    axis.set_xlabel("epoch" if steps_per_epoch is None else "step")
+    axis.set_ylabel("error (%)" if error else metric.replace("_", " "))
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=9)
+    if title:
+        axis.set_title(title)
+    return figure
+
+
+def _read_history(history):
+    """The number of epochs before the first, and the lists, of a `History` or a dict of lists."""
+    if not hasattr(history, "history"):
+        return 0, history
+    return history.epoch[0] if history.epoch else 0, history.history
+
+
+def _curve(logs, key, first):
+    """The epochs and values of one list; validation may have been logged every k-th epoch."""
+    log = np.array([float(to_numpy(value)) for value in logs[key]])
+    every = max(map(len, logs.values())) // len(log)
+    return first + every * np.arange(1, len(log) + 1), log

@@ -22,13 +22,14 @@ from kerasmodels.training.gradients import value_and_grad
 from kerasmodels.training.losses import SmoothedCrossEntropy
 from kerasmodels.training.metrics import MaskedAccuracy, Perplexity, TokenLoss
 from kerasmodels.training.non_finite import NonFiniteGuard
-from kerasmodels.training.optimizers import AdamW
+from kerasmodels.training.optimizers import SGD, AdamW
 from kerasmodels.training.portable import PortableModel
 from kerasmodels.training.samples import SampleGrid, tile_images
 from kerasmodels.training.schedules import LinearCooldown, WarmupInverseSqrt, WarmupLinear
 from kerasmodels.training.text_metrics import Bleu, ErrorRate
 
 __all__ = [
+    "SGD",
     "AdamW",
     "Bleu",
     "ErrorRate",

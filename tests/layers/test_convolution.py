@@ -1,4 +1,7 @@
-"""The convolutions against their definition and against Keras's layers, gradients included."""
+"""The convolutions against their definition and against the layers of Keras and PyTorch, gradients
+included."""
+
+import functools
 
 import keras
 import numpy as np
@@ -26,6 +29,11 @@ test_contracts_transpose = contracts(
 test_contracts = contracts(
     lambda **kw: Conv2D(3, 5, strides=2, padding="same", use_bias=False, **kw),
     options={"free": (0,)},
+    inputs=normal(2, 6, 5, 2),
+)
+test_contracts_symmetric = contracts(
+    lambda **kw: Conv2D(3, 3, strides=2, padding="same", symmetric=True, **kw),
+    without=("jit", "weights_file"),
     inputs=normal(2, 6, 5, 2),
 )
 
@@ -111,7 +119,130 @@ def test_groups_and_output_padding():
         assert_close(pair[0](x), pair[1](x))
 
 
-@pytest.mark.parametrize("make", [Conv2D, Conv2DTranspose])
+# === Padding on both sides ===
+
+
+def _by_torch(layer, x):
+    """PyTorch's `conv2d(padding=k // 2)`: outputs, gradients of the sum of their sines."""
+    import torch
+
+    kernel = to_numpy(layer.kernel.value)
+    k = torch.tensor(kernel.transpose(3, 2, 0, 1), requires_grad=True)
+    x = torch.tensor(x.transpose(0, 3, 1, 2), requires_grad=True)
+    padding = [n // 2 for n in layer.kernel_size]
+    y = torch.nn.functional.conv2d(x, k, stride=layer.strides, padding=padding)
+    x_gradient, k_gradient = torch.autograd.grad(y.sin().sum(), (x, k))
+    y, x_gradient = (v.detach().numpy().transpose(0, 2, 3, 1) for v in (y, x_gradient))
+    return y, x_gradient, k_gradient.numpy().transpose(2, 3, 1, 0)
+
+
+SYMMETRIC = [(k, s) for k in (1, 3, 5, 7) for s in (1, 2, 3)] + [((3, 5), (2, 1)), (3, 5)]
+
+
+@pytest.mark.parametrize("kernel_size,strides", SYMMETRIC)
+def test_symmetric_equals_torch(kernel_size, strides):
+    """Outputs and gradients; the sides leave every remainder by 2 and by 3."""
+    layer = Conv2D(3, kernel_size, strides, padding="same", symmetric=True, use_bias=False)
+    layer.build((None, None, None, 2))
+    for sides in ((8, 7), (6, 9), (1, 2)):
+        x = normal(2, *sides, 2)
+        y, x_gradient, k_gradient = _by_torch(layer, x)
+        assert tuple(layer.compute_output_shape(x.shape)) == y.shape
+        assert_close(layer(x), y, atol=1e-5)
+        if sides[0] != 8:
+            continue
+        x = keras.Variable(x)
+
+        def loss(x=x):
+            return ops.sum(ops.sin(layer(ops.convert_to_tensor(x))))
+
+        _, found = gradients(loss, [x, layer.kernel])
+        assert_close(found, [x_gradient, k_gradient], rtol=1e-4, atol=1e-4)
+
+
+def test_symmetric_looks_at_other_pixels_only_with_strides_and_even_sides():
+    for sides, strides, equal in (((8, 8), 2, False), ((7, 7), 2, True), ((8, 8), 1, True)):
+        x = normal(1, *sides, 2)
+        pair = [Conv2D(3, 3, strides, padding="same", symmetric=s) for s in (True, False)]
+        for layer in pair:
+            layer(x)
+        copy_weights(*pair)
+        one, other = (to_numpy(layer(x)) for layer in pair)
+        assert one.shape == other.shape
+        assert np.allclose(one, other, atol=1e-5) == equal
+
+
+@pytest.mark.parametrize("kernel_size,strides,groups", [(3, 2, 1), (3, 1, 2), (1, 2, 1), (5, 2, 2)])
+def test_symmetric_channels_first_is_the_transpose(kernel_size, strides, groups):
+    x = normal(2, 6, 5, 4)
+    last, first = (
+        Conv2D(
+            4,
+            kernel_size,
+            strides,
+            padding="same",
+            symmetric=True,
+            groups=groups,
+            activation="relu",
+            data_format=f"channels_{which}",
+        )
+        for which in ("last", "first")
+    )
+    last(x)
+    transposed = x.transpose(0, 3, 1, 2)
+    first(transposed)
+    copy_weights(randomize(last), first)
+    y = first(transposed)
+    assert tuple(first.compute_output_shape(transposed.shape)) == tuple(y.shape)
+    assert_close(ops.transpose(y, (0, 2, 3, 1)), last(x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"padding": "same", "dilation_rate": 2},
+        {"padding": "same", "dilation_rate": (1, 2), "kernel_size": 2},
+        {"padding": "valid", "dilation_rate": 2},
+        {"padding": "valid", "strides": 2, "kernel_size": (2, 3)},
+        {"padding": "same", "groups": 2, "activation": "relu"},
+        {"padding": "valid", "groups": 2, "strides": 3},
+        {"padding": "same", "groups": 2, "strides": 2},
+        {"padding": "same", "groups": 2, "dilation_rate": 2, "data_format": "channels_first"},
+        {"padding": "valid", "strides": 2, "data_format": "channels_first"},
+    ],
+)
+def test_groups_and_dilation_equal_keras(kwargs):
+    """By whatever way: on PyTorch its own layout, elsewhere Keras."""
+    first = kwargs.get("data_format") == "channels_first"
+    x = normal(2, 4, 7, 8) if first else normal(2, 7, 8, 4)
+    layers = [
+        c(**{"filters": 4, "kernel_size": 3, **kwargs}) for c in (Conv2D, keras.layers.Conv2D)
+    ]
+    for layer in layers:
+        layer(x)
+    copy_weights(randomize(layers[0]), layers[1])
+    assert_close(layers[0](x), layers[1](x))
+
+
+@pytest.mark.parametrize(
+    "kwargs,received",
+    [
+        ({"kernel_size": (3, 4), "padding": "same"}, r"kernel_size=\(3, 4\)"),
+        ({"kernel_size": 3, "padding": "valid"}, "padding='valid'"),
+        ({"kernel_size": 3, "padding": "same", "dilation_rate": 2}, r"dilation_rate=\(2, 2\)"),
+    ],
+)
+def test_bad_symmetric_arguments(kwargs, received):
+    with pytest.raises(ValueError, match=f"`symmetric=True` takes .*{received}"):
+        Conv2D(3, symmetric=True, **kwargs)
+
+
+# === Gradients of gradients ===
+
+
+@pytest.mark.parametrize(
+    "make", [Conv2D, Conv2DTranspose, functools.partial(Conv2D, symmetric=True)]
+)
 def test_penalty_on_the_gradient(make):
     """The gradient of a squared gradient, as Wasserstein critics need it, and one order more."""
     layer, x = make(3, 5, strides=2, padding="same", activation="tanh"), normal(2, 4, 5, 2)
@@ -185,6 +316,7 @@ def test_no_slow_gradient_on_jax():
     ):
         assert not slow_convolutions(ours(2, 5, strides=2, padding="same"))
         assert slow_convolutions(theirs(2, 5, strides=2, padding="same"))
+    assert not slow_convolutions(Conv2D(2, 5, strides=2, padding="same", symmetric=True))
 
 
 def test_parameters():

@@ -1,0 +1,84 @@
+"""Maximum over windows, with PyTorch's padding."""
+
+import keras
+from keras import ops
+
+from kerasmodels.layers.data_format import standardize_data_format
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class SymmetricMaxPooling2D(keras.layers.Layer):
+    """The greatest value of each window; the windows begin half a window outside of the images.
+
+    As `torch.nn.MaxPool2d(pool_size, strides, padding=pool_size // 2)`. `keras.layers.MaxPooling2D`
+    with padding "same" lets them begin at the first pixel when the size is even. What lies outside
+    is never the greatest.
+
+    Args:
+        pool_size: Side of the windows, odd.
+        strides: Distance between them.
+        data_format: `"channels_last"` or `"channels_first"`. Defaults to Keras's setting.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: `(batch, height, width, channels)`.
+
+    Returns:
+        `(batch, ceil(height / strides), ceil(width / strides), channels)`.
+
+    Raises:
+        ValueError: If `pool_size` is not odd, or `strides` is not positive, or images have not
+            four axes.
+
+    Example:
+    ```python
+    pool = kerasmodels.layers.SymmetricMaxPooling2D(3, 2)
+    y = pool(keras.ops.ones((1, 112, 112, 64)))  # (1, 56, 56, 64)
+    ```
+    """
+
+    def __init__(self, pool_size=3, strides=2, data_format=None, **kwargs):
+        super().__init__(**kwargs)
+        odd = isinstance(pool_size, int) and pool_size > 0 and pool_size % 2 == 1
+        if not odd or not isinstance(strides, int) or strides < 1:
+            raise ValueError(
+                "`pool_size` must be an odd integer and `strides` a positive one. "
+                f"Received: pool_size={pool_size}, strides={strides}"
+            )
+        self.input_spec = keras.layers.InputSpec(ndim=4)
+        self.pool_size = pool_size
+        self.strides = strides
+        self.data_format = standardize_data_format(data_format)
+
+    def call(self, inputs):
+        """Applies the layer; see the class for the arguments."""
+        last, half = self.data_format == "channels_last", self.pool_size // 2
+        if keras.backend.backend() == "torch":
+            import torch
+
+            # Channels last in memory is a view for PyTorch; Keras's pooling copies there and back.
+            x = inputs.permute(0, 3, 1, 2) if last else inputs
+            x = torch.nn.functional.max_pool2d(x, self.pool_size, self.strides, padding=half)
+            return x.permute(0, 2, 3, 1) if last else x
+        side, none = [half, half], [0, 0]
+        widths = [none, side, side, none] if last else [none, none, side, side]
+        x = ops.pad(inputs, widths, constant_values=float("-inf"))
+        return ops.max_pool(
+            x, self.pool_size, self.strides, padding="valid", data_format=self.data_format
+        )
+
+    def compute_output_shape(self, input_shape):
+        """`(batch, ceil(height / strides), ceil(width / strides), channels)`."""
+        shape = list(input_shape)
+        for i in (1, 2) if self.data_format == "channels_last" else (2, 3):
+            shape[i] = None if shape[i] is None else -(-shape[i] // self.strides)
+        return tuple(shape)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "pool_size": self.pool_size,
+            "strides": self.strides,
+            "data_format": self.data_format,
+        }
