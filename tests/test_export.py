@@ -12,6 +12,8 @@ import pytest
 from keras import ops
 
 from kerasmodels import decoding, export, layers, models
+from kerasmodels.export.archive import Archive
+from kerasmodels.export.functional import _generation
 from tests.kit import randomize, to_numpy
 
 BACKEND = keras.backend.backend()
@@ -154,7 +156,7 @@ def test_sampling_draws_in_the_graph(tmp_path):
     assert first.shape == (4, 12) and first.min() >= 0 and first.max() < 11
     assert (first != second).any()
     assert len({tuple(row) for row in first}) > 1  # every row draws its own numbers
-    _, (_, draw) = export._generation(model, decoding.Sampling(seed=3), 12)
+    _, (_, draw) = _generation(model, decoding.Sampling(seed=3), 12)
     np.testing.assert_array_equal(draw(4), draw(4))
 
 
@@ -170,7 +172,7 @@ def test_a_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(export._Archive, "write", half)
+        patch.setattr(Archive, "write", half)
         for path in (folder, tmp_path / "other"):
             with pytest.raises(OSError, match="disk full"):
                 export.saved_model(encoder(), path)

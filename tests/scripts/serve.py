@@ -17,12 +17,13 @@ served = tf.saved_model.load(folder)
 
 
 def call(function, inputs):
-    inputs = {name: tf.constant(array) for name, array in inputs.items()}
+    inputs = tf.nest.map_structure(tf.constant, inputs)
     if function.startswith("signature "):
-        (result,) = served.signatures[function.removeprefix("signature ")](**inputs).values()
+        result = served.signatures[function.removeprefix("signature ")](**inputs)
+        result = result if len(result) > 1 else next(iter(result.values()))
     else:
         result = getattr(served, function)(inputs)
-    return result.numpy()
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), result)
 
 
 with open(calls, "rb") as file:
