@@ -3,12 +3,17 @@
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 
 from tests.examples.scripts import assert_is_a_picture, load, run
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch",
+    reason="compiling six nets takes half a minute; their parts have tests on every backend",
+)
 def test_what_the_user_gets(tmp_path):
     small = ("--depths", 8, 14, "--images", 50, "--steps", 50, "--size", 14, "--seeds", 1)
     printed = run("resnet_depth", *small, "--output", tmp_path)
