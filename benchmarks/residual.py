@@ -17,14 +17,15 @@ def _data():
     return images, random.integers(0, 1000, BATCH)
 
 
-def _keras(model, mode, from_logits):
+def _keras(model, mode, from_logits, optimizer=None):
     import keras
 
     images, labels = _data()
     # The faster of the two for each backend here, for us and for the peers alike.
     jit = os.environ["KERAS_BACKEND"] == "jax"
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
-    model.compile(keras.optimizers.SGD(1e-3, momentum=0.9), loss, jit_compile=jit)
+    optimizer = optimizer or keras.optimizers.SGD(1e-3, momentum=0.9)
+    model.compile(optimizer, loss, jit_compile=jit)
     if mode == "forward":
         return lambda: model.predict_on_batch(images)
     return lambda: model.train_on_batch(images, labels)
@@ -32,13 +33,13 @@ def _keras(model, mode, from_logits):
 
 def ours_resnet(mode, version, folded=False):
     """Ours; `folded`: with batch normalization in the convolutions."""
-    from kerasmodels import models
+    from kerasmodels import models, training
 
     stride_in = "1x1" if version == "v1" else "3x3"
     model = models.ResNet(50, stride_in=stride_in, image_shape=(SIZE, SIZE, 3))
     if folded:
         model = model.fold_batch_normalization()
-    return _keras(model, mode, True)
+    return _keras(model, mode, True, training.SGD(1e-3, momentum=0.9, weight_decay=0))
 
 
 def applications_resnet(mode, version):

@@ -206,6 +206,15 @@ class Conv2D(keras.layers.Conv2D):
             )
         self.symmetric = symmetric
 
+    def build(self, input_shape):
+        """Makes the weights."""
+        super().build(input_shape)
+        if keras.backend.backend() == "torch":
+            # Keras's shape (height, width, inputs, outputs), but in memory as PyTorch multiplies:
+            # outputs first, inputs last. Otherwise each call would copy the kernel.
+            parameter = self._kernel.value
+            parameter.data = parameter.data.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0)
+
     def convolution_op(self, inputs, kernel):
         """Keras's hook: the convolution itself, without bias and activation."""
         kernel = ops.convert_to_tensor(kernel)
@@ -215,7 +224,7 @@ class Conv2D(keras.layers.Conv2D):
         if _has_family(self):
             return _family(self.strides, self.symmetric)[0](inputs, kernel)
         symmetric = self.symmetric and set(self.strides) != {1}
-        if keras.backend.backend() == "torch" and (symmetric or self._pads_evenly()):
+        if self._has_torch_way():
             return self._torch(inputs, kernel)
         if not symmetric:
             return super().convolution_op(inputs, kernel)
@@ -230,14 +239,24 @@ class Conv2D(keras.layers.Conv2D):
             data_format=self.data_format,
         )
 
-    def _pads_evenly(self):
-        """Whether the padding is the same on all sides, whatever the size of the images."""
-        if self.padding == "valid":
+    def call(self, inputs):
+        """Applies the layer; see the class for the arguments."""
+        if not (self.use_bias and self._has_torch_way()):
+            return super().call(inputs)
+        bias = ops.convert_to_tensor(self.bias)  # in the same kernel: a pass over the images less
+        outputs = self._torch(inputs, ops.convert_to_tensor(self.kernel), bias)
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def _has_torch_way(self):
+        """Whether PyTorch computes it, and the padding is the same on all sides at any size."""
+        if keras.backend.backend() != "torch":
+            return False
+        if self.padding == "valid" or self.symmetric:
             return True
         even = (d * (n - 1) % 2 for n, d in zip(self.kernel_size, self.dilation_rate, strict=True))
         return set(self.strides) == {1} and not any(even)
 
-    def _torch(self, inputs, kernel):
+    def _torch(self, inputs, kernel, bias=None):
         # Channels last in memory is a view for PyTorch; Keras copies to channels first and back.
         import torch
 
@@ -249,6 +268,7 @@ class Conv2D(keras.layers.Conv2D):
         outputs = torch.nn.functional.conv2d(
             inputs.permute(0, 3, 1, 2) if last else inputs,
             kernel.permute(3, 2, 0, 1),
+            bias,
             stride=self.strides,
             padding=padding,
             dilation=self.dilation_rate,

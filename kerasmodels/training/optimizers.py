@@ -48,6 +48,17 @@ class _SelectiveWeightDecay:
             if any(re.search(pattern, variable.path) for pattern in self.undecayed)
         }
 
+    def add_variable_from_reference(self, reference_variable, *args, **kwargs):
+        """Makes a moment, as Keras does; on PyTorch it lies in memory as its variable does."""
+        slot = super().add_variable_from_reference(reference_variable, *args, **kwargs)
+        if keras.backend.backend() == "torch":
+            # `layers.Conv2D` keeps kernels in another order: sums of tensors that lie differently
+            # take three times as long.
+            like = reference_variable.value.detach().to(slot.value.dtype)
+            if like.stride() != slot.value.stride():
+                slot.value.data = like.clone().copy_(slot.value.data)
+        return slot
+
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Leaves more variables out of weight decay; to be called before the optimizer is built.
 

@@ -11,6 +11,7 @@ from keras import ops
 from kerasmodels.layers import Conv2D, Conv2DTranspose
 from tests.kit import (
     assert_close,
+    assert_equal,
     backend,
     contracts,
     copy_weights,
@@ -329,3 +330,31 @@ def test_parameters():
 def test_bad_arguments(make):
     with pytest.raises(ValueError, match="filters"):
         make(-1, 3)
+
+
+@pytest.mark.skipif(backend() != "torch", reason="how PyTorch multiplies")
+def test_kernels_and_moments_lie_as_torch_multiplies(tmp_path):
+    """Outputs first, inputs last in memory, whatever is assigned or loaded; so do the moments."""
+    import torch
+
+    from kerasmodels import training
+
+    def lies_right(tensor):
+        rows = tensor.detach().permute(3, 2, 0, 1)
+        return rows.is_contiguous(memory_format=torch.channels_last)
+
+    model = keras.Sequential([keras.Input((6, 6, 2)), Conv2D(3, 3, padding="same")])
+    kernel = model.layers[0].kernel
+    assert lies_right(kernel.value)
+    kernel.assign(normal(3, 3, 2, 3))
+    assert_close(kernel.value, normal(3, 3, 2, 3))
+    for optimizer in (training.SGD(), training.AdamW()):
+        model.compile(optimizer, "mse")
+        model.fit(normal(4, 6, 6, 2), normal(4, 6, 6, 3), verbose=0)
+        slots = [v for v in optimizer.variables if len(v.shape) == 4]
+        assert slots and all(lies_right(v.value) for v in (kernel, *slots))
+        assert all(np.abs(to_numpy(v.value)).max() > 0 for v in slots)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert lies_right(loaded.layers[0].kernel.value)
+    assert_equal(loaded.layers[0].kernel.value, kernel.value)
