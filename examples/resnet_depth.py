@@ -12,7 +12,17 @@ need: it starts at 0.03, since at 0.1 the 56 layers hardly begin to learn in tim
 is 5e-4; images are padded and cropped by 2 pixels (1 of 14) and turned by up to 14 degrees. Digits
 are not flipped.
 
-RESULTS
+`--quick` on both cores of an AMD EPYC, TensorFlow, 280 s, one seed:
+
+| net | training loss, last 100 steps | test error |
+|---|---|---|
+| plain-20 | 0.066 | 2.8 % |
+| plain-56 | 1.277 | 38.3 % |
+| ResNet-20 (A) | 0.053 | 3.0 % |
+| ResNet-56 (A) | 0.049 | 2.5 % |
+| ResNet-20, B | 0.052 | 2.4 % |
+| ResNet-20, C | 0.056 | 2.9 % |
+
 
 Writes into `runs/resnet_depth/`: `depth.png` and `shortcuts.png` (training and test curves),
 `responses.png` (figure 7) and `results.json`.
@@ -187,7 +197,7 @@ def main():
         figure = plots.training_curves(
             means, "accuracy", error=True, steps_per_epoch=STEPS_PER_EPOCH
         )
-        figure.axes[0].set_ylim(0, 20)  # as the paper does
+        figure.axes[0].set_ylim(0, 50)
         figure.savefig(output / path, dpi=150)
 
     draw("depth.png", {name: name for name in depth_nets})

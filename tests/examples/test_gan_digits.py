@@ -4,14 +4,17 @@ import re
 
 import keras
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.examples.scripts import assert_is_a_picture, load, run
 
-# DCGAN compiles for half a minute on JAX; `tests/models/test_dcgan.py` has it there.
+# One run of each kind: DCGAN on TensorFlow, the MLP pair with labels on PyTorch. JAX compiles for
+# half a minute what `tests/models` has there.
 RUN = [] if keras.backend.backend() == "tensorflow" else ["--networks", "mlp", "--labels"]
 
 
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="compiles for half a minute")
 def test_what_the_user_gets(tmp_path):
     printed = run("gan_digits", "--images", 100, "--epochs", 2, *RUN, "--output", tmp_path)
     assert re.search(r"The judge is right on \d+\.\d% of 20 test images\.", printed)
