@@ -32,7 +32,7 @@ dev: $(VENV)/.dev
 test: dev lint
 	for backend in tensorflow jax torch; do \
 	  echo "== $$backend"; \
-	  count=$$(test $$backend = jax && echo "--cov --cov-report=term --cov-fail-under=94"); \
+	  count=$$(test $$backend = jax && echo "--cov --cov-report=term --cov-fail-under=95"); \
 	  KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n 2 --dist worksteal $$count || exit 1; \
 	done
 
