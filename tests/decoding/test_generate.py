@@ -120,11 +120,13 @@ def test_hidden_variables():
 
 
 def test_programs_go_with_their_decoder():
-    decoder = Weighted()
-    number, gone = id(decoder), weakref.ref(decoder)
-    decoding.generate(decoder, {"encoder_token_ids": np.array([[5, 6]])}, max_length=3)
-    assert number in compiled._programs
-    del decoder
+    def generated():  # a frame of its own: whoever looks at its variables keeps them alive
+        decoder = Weighted()
+        decoding.generate(decoder, {"encoder_token_ids": np.array([[5, 6]])}, max_length=3)
+        assert id(decoder) in compiled._programs
+        return id(decoder), weakref.ref(decoder)
+
+    number, gone = generated()
     gc.collect()
     assert gone() is None and number not in compiled._programs
 

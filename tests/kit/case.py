@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from tests.kit.tools import randomize
+from tests.kit.tools import randomize, to_numpy
 
 # A key's bias adds the same number to all scores of a query: softmax does not see it, so its
 # gradient is 0.
@@ -45,6 +45,7 @@ class Case:
         default_factory=lambda: {"mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
     )
     output_dtype: str | None = None
+    _built: dict = dataclasses.field(default_factory=dict, init=False)
 
     @property
     def arrays(self):
@@ -62,11 +63,22 @@ class Case:
             kwargs.pop("training", None)
         return layer(first, **dict(zip(names, others, strict=True)), **kwargs)
 
-    def built(self, **kw):
-        """A new object with weights that are all away from their initial values."""
-        layer = self.make(**kw)
-        self.call(layer)
-        return randomize(layer)
+    def built(self, dtype=None):
+        """An object with weights that are all away from their initial values.
+
+        It is made once and shared by the contracts of a case, since building takes most of their
+        time; its variables are set back to the same values every time.
+        """
+        if dtype not in self._built:
+            keras.utils.set_random_seed(20170612)  # whichever contract comes first
+            layer = self.make() if dtype is None else self.make(dtype=dtype)
+            self.call(layer)
+            randomize(layer)
+            self._built[dtype] = layer, [to_numpy(v.value) for v in layer.variables]
+        layer, values = self._built[dtype]
+        for variable, value in zip(layer.variables, values, strict=True):
+            variable.assign(value)
+        return layer
 
     def free_axes(self, array):
         """Axes of an input that may have any size."""
