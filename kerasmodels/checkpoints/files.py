@@ -23,6 +23,7 @@ INDEX = ".index.json"
 # In the order in which they are looked for, which is that of transformers.
 WEIGHT_FILES = (SAFETENSORS, SAFETENSORS + INDEX, TORCH, TORCH + INDEX)
 HUB = "hf://"
+RESIDENT_BYTES = 2**25  # of a mapped file, before it is mapped anew
 
 
 def find_folder(preset, load_weights=True, extra_files=(), sizes=()):
@@ -73,12 +74,12 @@ def find_folder(preset, load_weights=True, extra_files=(), sizes=()):
     return folder
 
 
-def read_json(path):
-    """Return the dictionary in a JSON file.
+def read_json(path, kind=dict):
+    """Return the dictionary, or with ``kind=list`` the list, in a JSON file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file does not hold a JSON object.
+        ValueError: the file does not hold a JSON object, or a JSON array.
     """
     path = Path(path)
     if not path.is_file():
@@ -87,13 +88,14 @@ def read_json(path):
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # invalid JSON as well as invalid UTF-8
         raise ValueError(f"{str(path)!r} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{str(path)!r} must hold a JSON object, not {type(value).__name__}")
+    if not isinstance(value, kind):
+        what = {dict: "object", list: "array"}[kind]
+        raise ValueError(f"{str(path)!r} must hold a JSON {what}, not {type(value).__name__}")
     return value
 
 
 def write_json(path, value):
-    """Write a dictionary the way transformers does: indented, sorted, one final newline."""
+    """Write a dictionary or list the way transformers does: indented, sorted, one final newline."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     Path(path).write_text(text + "\n", encoding="utf-8")
 
@@ -194,11 +196,14 @@ def _open_torch(path, closing):
             f"{str(path)!r} can be read with PyTorch alone: pip install 'kerasmodels[torch]', "
             "or use a folder with model.safetensors"
         ) from error
+    # Only the zip format can be mapped; files of 2020 and before are in the older one.
+    mapped = zipfile.is_zipfile(path)
+
+    def load():
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+
     try:
-        # Only the zip format can be mapped; files of 2020 and before are in the older one.
-        tensors = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        tensors = load()
     except Exception as error:  # of a broken file torch raises whatever its bytes lead to
         reason = str(error).strip().splitlines()[:1]
         raise ValueError(
@@ -207,9 +212,16 @@ def _open_torch(path, closing):
     if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
         raise ValueError(f"{str(path)!r} must hold a dictionary of tensors and nothing else")
     closing.callback(tensors.clear)
+    resident = 0  # bytes
 
     def read(name):
+        nonlocal resident
+        # What was read of a mapped file stays in memory until it is mapped anew.
+        if mapped and resident > RESIDENT_BYTES:
+            tensors.update(load())
+            resident = 0
         tensor = tensors[name].detach()
+        resident += tensor.nbytes
         # numpy has no bfloat16 of its own; float32 holds every value of it.
         tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
         # A copy: JAX would build its array on the memory of the file, which may change.
@@ -248,17 +260,21 @@ def replacing(folder):
     staging.mkdir()
     try:
         yield staging
-        files = sorted(staging.iterdir())
+        files = sorted(path for path in staging.rglob("*") if path.is_file())
         mode = 0o666 & staging.stat().st_mode  # what the umask leaves; safetensors writes 0600
         for file in files:
             file.chmod(mode)
         if not exists:
             os.rename(staging, folder)
             return
-        for file in files:
-            if (folder / file.name).is_dir():
-                raise ValueError(f"{str(folder / file.name)!r} is a folder; a file goes there")
-        for file in files:
-            os.replace(file, folder / file.name)
+        targets = [folder / file.relative_to(staging) for file in files]
+        for target in targets:
+            if target.is_dir():
+                raise ValueError(f"{str(target)!r} is a folder; a file goes there")
+            if target.parent.exists() and not target.parent.is_dir():
+                raise ValueError(f"{str(target.parent)!r} is a file; a folder goes there")
+        for file, target in zip(files, targets, strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

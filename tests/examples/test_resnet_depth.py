@@ -15,7 +15,7 @@ from tests.examples.scripts import assert_is_a_picture, load, run
     reason="compiling six nets takes half a minute; their parts have tests on every backend",
 )
 def test_what_the_user_gets(tmp_path):
-    small = ("--depths", 8, 14, "--images", 50, "--steps", 50, "--size", 14, "--seeds", 1)
+    small = ("--depths", 8, 14, "--images", 50, "--steps", 100, "--size", 14, "--seeds", 1)
     printed = run("resnet_depth", *small, "--output", tmp_path)
     names = ["plain-8", "plain-14", "ResNet-8", "ResNet-14", "ResNet-8, B", "ResNet-8, C"]
     lines = re.findall(r"^(.+), seed 0: training loss (\S+), test error (\S+) %, ", printed, re.M)
@@ -49,10 +49,10 @@ def test_digits(size):
 
 def test_batches_are_full_and_see_every_image_equally_often():
     example = load("resnet_depth")
-    batches = example.Batches(np.arange(100), np.arange(100), seed=0)
+    batches = example.Batches(np.arange(50), np.arange(50), seed=0)
     seen = np.concatenate([batches[i][0] for i in range(len(batches))])
-    assert len(seen) == 50 * 100
-    np.testing.assert_array_equal(np.bincount(seen), 50)
-    first = seen[:100].copy()
+    assert len(seen) == 100 * 50
+    np.testing.assert_array_equal(np.bincount(seen), 100)
+    first = seen[:50].copy()
     batches.on_epoch_end()
     assert not np.array_equal(first, batches[0][0])
