@@ -278,6 +278,33 @@ def loading(rounds):
             print(f"| {backend} | {made:.1f} | {read:.1f} | {made_mb:.0f} | {read_mb:.0f} |")
 
 
+def bert(rounds):
+    """BERT-base, batch 8, length 128: forward in two precisions, and a step of pre-training."""
+    work = 2 * multiply_adds("Bert(30522)", {"token_ids": (8, 128)})
+    for mode, dtype in (
+        ("forward", "float32"),
+        ("forward", "bfloat16"),
+        ("pretraining", "float32"),
+    ):
+        arguments = {"mode": mode, "dtype": dtype}
+        contestants = [Contestant("transformers_bert", **arguments) for _ in range(2)]
+        for backend in BACKENDS:
+            contestants += [
+                Contestant("keras_hub_bert", backend, **arguments),
+                Contestant("ours_bert", backend, **arguments),
+            ]
+        flops = work if mode == "forward" else 3 * work
+        race(f"BERT-base, {mode}, {dtype}", contestants, 0, rounds, flops=flops)
+
+
+def embedding(rounds):
+    """160 texts with a model of MiniLM's size: `embed`, and batches padded as they come."""
+    for backend in BACKENDS:
+        contestants = [Contestant("embedding", backend, packed=packed) for packed in (False, True)]
+        title = f"Sentence vectors, {backend}"
+        race(title, contestants, 0, rounds, unit="texts/s", amount=160)
+
+
 def imports(rounds):
     """What `import kerasmodels` costs over `import keras`, in fresh processes."""
     code = (
@@ -300,7 +327,8 @@ def imports(rounds):
 
 def main():
     """Runs what is asked for."""
-    functions = (imports, training, classifier, gan, resnet, loading, generation, length, cache)
+    functions = (imports, training, classifier, gan, resnet, loading)
+    functions += (bert, embedding, generation, length, cache)
     races = {f.__name__: f for f in functions}
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter

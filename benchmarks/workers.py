@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 
+import encoder
 import numpy as np
 import residual
 
@@ -316,7 +317,7 @@ def ours_classifier(steps):
 
 def main():
     """Does the work of `sys.argv` once for every line on standard input."""
-    contestants = {**vars(residual), **globals()}
+    contestants = {**vars(residual), **vars(encoder), **globals()}
     work = contestants[sys.argv[1]](**json.loads(sys.argv[2]))
     for _ in sys.stdin:
         start = time.perf_counter()

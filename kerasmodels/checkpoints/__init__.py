@@ -1,6 +1,6 @@
 """The engine that reads and writes checkpoints, and one key table a model family."""
 
-from kerasmodels.checkpoints import marian, resnet
+from kerasmodels.checkpoints import bert, marian, resnet, sentence_transformers
 from kerasmodels.checkpoints.image_processor import ImageProcessor
 from kerasmodels.checkpoints.keys import Key, KeyTable, read_weights, weights_for_file
 from kerasmodels.checkpoints.marian_text import MarianTokenizer
@@ -13,10 +13,12 @@ __all__ = [
     "KeyTable",
     "Layout",
     "MarianTokenizer",
+    "bert",
     "load_preset",
     "marian",
     "read_weights",
     "resnet",
     "save_preset",
+    "sentence_transformers",
     "weights_for_file",
 ]

@@ -5,7 +5,7 @@ model, and it is read in both directions: from a file into a model and back.
 """
 
 import fnmatch
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from keras import ops
@@ -72,6 +72,7 @@ class KeyTable:
             that an encoder can be taken from a file with heads.
         counters: names of the counters of steps that PyTorch keeps and misses where a file lacks
             them. They are written as 0.
+        old_endings: how names ended once -> how they end in the table.
     """
 
     keys: tuple[Key, ...]
@@ -79,6 +80,14 @@ class KeyTable:
     derived: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
+    old_endings: dict[str, str] = field(default_factory=dict)
+
+    def newly_spelled(self, name):
+        """Return a name of a file with the ending that the table has."""
+        for old, new in self.old_endings.items():
+            if name.endswith(old):
+                return name.removesuffix(old) + new
+        return name
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ def _follow(thing, path):
     return thing
 
 
-def read_weights(model, folder, table, new_heads=()):
+def read_weights(model, folder, table, new_heads=(), open_tensors=TensorFiles):
     """Assign the tensors of a folder to the weights of a model.
 
     Tensors of any floating type are cast to the variable's. Everything is checked before the
@@ -153,6 +162,7 @@ def read_weights(model, folder, table, new_heads=()):
         table: the family's `KeyTable`.
         new_heads: names of heads, such as ``("classifier",)``, that keep their initial values,
             whatever the file holds for them.
+        open_tensors: what opens the folder: `files.TensorFiles`, or a class that is used as it is.
 
     Raises:
         FileNotFoundError: the folder has no weights.
@@ -164,15 +174,16 @@ def read_weights(model, folder, table, new_heads=()):
     ignored = (*DERIVED, *table.derived, *table.heads)
 
     def is_new(name):
-        return any(f".{head}." in f".{name}" for head in new_heads)
+        return any(_is_part(head, name) for head in new_heads)
 
-    absent = [head for head in new_heads if not any(f".{head}." in f".{n}" for n in known)]
+    absent = [head for head in new_heads if not any(_is_part(head, name) for name in known)]
     if absent:
         raise ValueError(f"new_heads={list(new_heads)}: the model has no head named {absent}")
-    with TensorFiles(folder) as tensors:
+    with open_tensors(folder) as tensors:
         found, problems = {}, []  # found: the table's name -> the file's name
         for name, shape in tensors.shapes.items():
-            spellings = (name, table.prefix + name, name.removeprefix(table.prefix))
+            new = table.newly_spelled(name)
+            spellings = (new, table.prefix + new, new.removeprefix(table.prefix))
             ours = next((spelling for spelling in spellings if spelling in known), None)
             if ours is not None:
                 found[ours] = name
@@ -205,6 +216,11 @@ def read_weights(model, folder, table, new_heads=()):
             else:
                 array = np.asarray(binding.to_model(tensors.read(name)), "float32")
             binding.variable.assign(array)
+
+
+def _is_part(head, name):
+    """Whether a head is a part of a name, which dots or slashes divide."""
+    return f".{head}." in f".{name}.".replace("/", ".")
 
 
 def weights_for_file(model, table, order=None):

@@ -23,6 +23,8 @@ from pathlib import Path
 from kerasmodels.checkpoints import files
 from kerasmodels.checkpoints.keys import KeyTable, read_weights, weights_for_file
 
+TENSORS = "tensors"  # beside the configurations by file name, see `Layout`
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -35,11 +37,18 @@ class Layout:
             -> all constructor arguments, and the names of heads that keep their initial weights.
         write: a model -> its configurations by file name.
         key_table: constructor arguments -> `KeyTable`.
-        configs: the file names of its configurations.
+        configs: the file names of its configurations; the first has ``field``, and is the one by
+            which a folder is known to be of this layout.
         feature_order: constructor arguments -> the order in which hidden features are written,
             or ``None``.
         describe: shapes by the names of the tensors -> the ``config.json`` that they imply, for
             a file of weights alone; ``None`` where names and shapes do not tell enough.
+        inspects: whether ``read`` wants to know what the file of weights holds: where weights are
+            loaded, the configurations then have the shapes by the names of the tensors, under the
+            key ``TENSORS``.
+        open_tensors: what opens a folder for its weights: `files.TensorFiles`, or a class that is
+            used as it is.
+        write_tensors: a folder, and arrays by name -> nothing; writes the weights.
     """
 
     field: str
@@ -50,6 +59,11 @@ class Layout:
     configs: tuple[str, ...] = (files.CONFIG,)
     feature_order: Callable = lambda arguments: None
     describe: Callable[[dict], dict] | None = None
+    inspects: bool = False
+    open_tensors: Callable = files.TensorFiles
+    write_tensors: Callable = lambda folder, tensors: files.write_tensors(
+        folder / files.SAFETENSORS, tensors
+    )
 
 
 @dataclass(frozen=True)
@@ -117,10 +131,13 @@ def load_preset(cls, preset, family, sizes=None, load_weights=True, **overrides)
         path = files.find_folder(preset, load_weights, family.companion.FILES, sizes)
         layout, configs = _read_configs(cls, path, family)
         companion = family.companion.from_folder(path)
+    if layout.inspects and load_weights:
+        with layout.open_tensors(path) as tensors:
+            configs[TENSORS] = dict(tensors.shapes)
     arguments, new_heads = layout.read(configs, overrides)
     model = cls(**arguments)
     if load_weights:
-        read_weights(model, path, layout.key_table(arguments), new_heads)
+        read_weights(model, path, layout.key_table(arguments), new_heads, layout.open_tensors)
     setattr(model, family.companion_name, companion)
     return model
 
@@ -135,25 +152,45 @@ def _describe(path, layout):
 
 def _read_configs(cls, folder, family):
     """The layout of a folder, and its configurations by file name."""
-    config = files.read_json(folder / files.CONFIG)
-    layouts = family.layouts.values()
+    layouts = list(family.layouts.values())
+    mains = [one.configs[0] for one in layouts]
+    main = next((name for name in mains if (folder / name).is_file()), mains[0])
+    config = files.read_json(folder / main)
+    layouts = [one for one in layouts if one.configs[0] == main]
     layout = next((one for one in layouts if config.get(one.field) in one.values), None)
     if layout is None:
         found = ", ".join(f"{one.field}={config.get(one.field)!r}" for one in layouts)
-        known = ", ".join(repr(value) for one in layouts for value in one.values)
-        raise ValueError(
-            f"{str(folder / files.CONFIG)!r} has {found}; {cls.__name__} reads {known}"
-        )
+        known = ", ".join(repr(value) for one in layouts for value in one.values if value)
+        raise ValueError(f"{str(folder / main)!r} has {found}; {cls.__name__} reads {known}")
     others = [name for name in layout.configs if (folder / name).exists()]
     return layout, {name: files.read_json(folder / name) for name in others}
+
+
+def read_class_names(id2label):
+    """Return the names of classes as a list.
+
+    Args:
+        id2label: what ``config.json`` says: a dictionary by number, or nothing.
+
+    Returns:
+        A list, or ``None``.
+
+    Raises:
+        ValueError: the numbers are not those from 0 on.
+    """
+    by_number = {int(i): name for i, name in (id2label or {}).items()}
+    if sorted(by_number) != list(range(len(by_number))):
+        raise ValueError(f"{files.CONFIG}: id2label must number its names from 0 on, without a gap")
+    return [by_number[i] for i in range(len(by_number))] or None
 
 
 def save_preset(model, folder, family, layout=None):
     """Write a model as a folder that the library of the layout loads.
 
-    The configuration, the weights as ``model.safetensors``, and the files of the tokenizer or
-    image processor if the model has one. Everything is written beside the folder's files first and
-    renamed at the end: after a failure, what was there before is still there and nothing new.
+    The configuration, the weights (``model.safetensors``, or what the layout has for them), and the
+    files of the tokenizer or image processor if the model has one. Everything is written beside the
+    folder's files first and renamed at the end: after a failure, what was there before is still
+    there and nothing new.
 
     Args:
         model: a model with ``get_config``, and optionally the attribute that the family names.
@@ -162,20 +199,29 @@ def save_preset(model, folder, family, layout=None):
         layout: the name of one of its layouts. Defaults to the first.
 
     Raises:
-        ValueError: there is no such layout, the format cannot represent the model, or ``folder``
-            is a file.
+        ValueError: there is no such layout, the format cannot represent the model, ``folder`` is
+            a file, or it holds a model of another layout that would be loaded in this one's place.
     """
     layout = next(iter(family.layouts)) if layout is None else layout
     if layout not in family.layouts:
         raise ValueError(f"layout={layout!r}; allowed: {list(family.layouts)}")
     layout, arguments = family.layouts[layout], model.get_config()
+    for other in family.layouts.values():
+        if other.configs[0] == layout.configs[0]:
+            break
+        if (Path(folder).expanduser() / other.configs[0]).is_file():
+            raise ValueError(
+                f"folder={str(folder)!r} has a {other.configs[0]}, which is loaded before the "
+                f"{layout.configs[0]} that would be written: choose another folder"
+            )
     configs = layout.write(model)
     tensors = weights_for_file(model, layout.key_table(arguments), layout.feature_order(arguments))
-    configs[files.CONFIG]["dtype"] = str(next(iter(tensors.values())).dtype)
+    configs[layout.configs[0]]["dtype"] = str(next(iter(tensors.values())).dtype)
     companion = getattr(model, family.companion_name, None)
     with files.replacing(folder) as new:
         for name, config in configs.items():
+            (new / name).parent.mkdir(exist_ok=True)
             files.write_json(new / name, config)
-        files.write_tensors(new / files.SAFETENSORS, tensors)
+        layout.write_tensors(new, tensors)
         for name, content in companion.files.items() if companion else ():
             (new / name).write_bytes(content)

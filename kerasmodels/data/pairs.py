@@ -17,7 +17,7 @@ from pathlib import Path
 __all__ = ["read_parallel", "read_tsv"]
 
 
-def _lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without their ends."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -95,7 +95,7 @@ def read_tsv(
         )
 
     def rows():
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             fields = [field.strip() for field in line.split("\t")]
             if not any(fields):
                 continue
@@ -150,8 +150,8 @@ def read_parallel(
     ```
     """
     _check_on_empty(on_empty)
-    sources = [line.strip() for line in _lines(source_path)]
-    targets = [line.strip() for line in _lines(target_path)]
+    sources = [line.strip() for line in read_lines(source_path)]
+    targets = [line.strip() for line in read_lines(target_path)]
     if len(sources) != len(targets):
         raise ValueError(
             "Aligned files must have the same number of lines. Received: "

@@ -17,7 +17,7 @@ __all__ = ["BytePairTokenizer", "WordPieceTokenizer"]
 SUFFIX = "##"
 
 
-def _optional(name: str):
+def optional_package(name: str):
     """Imports a package of the `[text]` extra, which takes seconds and may not be there."""
     try:
         return importlib.import_module(name)
@@ -90,7 +90,7 @@ class BytePairTokenizer(_SubwordTokenizer):
                     "A rule in `merges` must be two of `tokens` joined by a space, and their "
                     f"concatenation a token too. Received: {merge!r}."
                 )
-        self.layer = _optional("keras_nlp").tokenizers.BytePairTokenizer(
+        self.layer = optional_package("keras_nlp").tokenizers.BytePairTokenizer(
             vocabulary={token: i for i, token in enumerate(self.tokens)}, merges=self.merges
         )
 
@@ -119,7 +119,7 @@ class BytePairTokenizer(_SubwordTokenizer):
                 f"`vocabulary_size` must be at least {smallest}: 256 bytes and "
                 f"{len(SPECIAL_TOKENS)} special tokens. Received: {vocabulary_size}."
             )
-        hf = _optional("tokenizers")
+        hf = optional_package("tokenizers")
         trained = hf.Tokenizer(hf.models.BPE())
         trained.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = hf.trainers.BpeTrainer(
@@ -127,7 +127,7 @@ class BytePairTokenizer(_SubwordTokenizer):
             initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        trained.train_from_iterator(_strings(corpus), trainer)
+        trained.train_from_iterator(strings(corpus), trainer)
         model = json.loads(trained.to_str())["model"]
         # No merge can spell "<s>": bytes of letters and of signs never stand in the same word.
         return cls(
@@ -173,7 +173,7 @@ class WordPieceTokenizer(_SubwordTokenizer):
     def __init__(self, tokens: Sequence[str], lowercase: bool = False):
         super().__init__(tokens)
         self.lowercase = lowercase
-        self.layer = _optional("keras_nlp").tokenizers.WordPieceTokenizer(
+        self.layer = optional_package("keras_nlp").tokenizers.WordPieceTokenizer(
             vocabulary=self.tokens,
             lowercase=lowercase,
             suffix_indicator=SUFFIX,
@@ -199,40 +199,50 @@ class WordPieceTokenizer(_SubwordTokenizer):
             ValueError: `vocabulary_size` has no room for the characters of the corpus.
             ImportError: keras-nlp or tokenizers is not installed.
         """
-        hf = _optional("tokenizers")
-        clean = hf.normalizers.BertNormalizer(strip_accents=False, lowercase=False)
-        split = hf.pre_tokenizers.BertPreTokenizer()
+        normalizers = optional_package("tokenizers").normalizers
+        clean = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
         texts = [
-            clean.normalize_str(text.casefold() if lowercase else text) for text in _strings(corpus)
+            clean.normalize_str(text.casefold() if lowercase else text) for text in strings(corpus)
         ]
-        words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
-        first = {word[0] for word in words}
-        # The trainer would number these in an order that differs from run to run, and break ties
-        # by number: given here, the same corpus gives the same pieces.
-        later = sorted({SUFFIX + character for word in words for character in word[1:]})
-        smallest = len(SPECIAL_TOKENS) + len(first) + len(later)
-        if vocabulary_size < smallest:
-            raise ValueError(
-                f"`vocabulary_size` must be at least {smallest}, the special tokens and the "
-                f"characters of the corpus. Received: {vocabulary_size}."
-            )
-        trained = hf.Tokenizer(hf.models.WordPiece(unk_token=SPECIAL_TOKENS[cls.unknown_id]))
-        trained.pre_tokenizer = split
-        trainer = hf.trainers.WordPieceTrainer(
-            vocab_size=vocabulary_size - len(SPECIAL_TOKENS),
-            special_tokens=later,
-            initial_alphabet=sorted(first),
-            continuing_subword_prefix=SUFFIX,
-            show_progress=False,
-        )
-        trained.train_from_iterator(texts, trainer)
-        return cls([*SPECIAL_TOKENS, *_by_id(trained.get_vocab())], lowercase)
+        return cls(train_word_pieces(texts, vocabulary_size, SPECIAL_TOKENS), lowercase)
 
     def _to_json(self):
         return {"tokens": self.tokens, "lowercase": self.lowercase}
 
 
-def _strings(corpus: Iterable[str]):
+def train_word_pieces(
+    texts: Sequence[str], vocabulary_size: int, special_tokens: Iterable[str]
+) -> list[str]:
+    """Learns word pieces from texts that are normalized already: the special tokens come first."""
+    hf = optional_package("tokenizers")
+    special_tokens = list(special_tokens)
+    split = hf.pre_tokenizers.BertPreTokenizer()
+    words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
+    first = {word[0] for word in words}
+    # The trainer would number these in an order that differs from run to run, and break ties
+    # by number: given here, the same corpus gives the same pieces.
+    later = sorted({SUFFIX + character for word in words for character in word[1:]})
+    smallest = len(special_tokens) + len(first) + len(later)
+    if vocabulary_size < smallest:
+        raise ValueError(
+            f"`vocabulary_size` must be at least {smallest}, the special tokens and the "
+            f"characters of the corpus. Received: {vocabulary_size}."
+        )
+    trained = hf.Tokenizer(hf.models.WordPiece())
+    trained.pre_tokenizer = split
+    trainer = hf.trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size - len(special_tokens),
+        special_tokens=later,
+        initial_alphabet=sorted(first),
+        continuing_subword_prefix=SUFFIX,
+        show_progress=False,
+    )
+    trained.train_from_iterator(texts, trainer)
+    return [*special_tokens, *_by_id(trained.get_vocab())]
+
+
+def strings(corpus: Iterable[str]):
+    """Yields the texts of a corpus, and refuses what is none."""
     if isinstance(corpus, str):
         raise ValueError(f"`corpus` must be a list of strings. Received: {corpus!r}.")
     for text in corpus:

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.layers.initializers import fresh
 from kerasmodels.layers.masks import (
     causal_mask,
     check_mask,
@@ -39,6 +40,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias: Whether the four projections have a bias.
         scale: Factor of the scores. Defaults to `1 / sqrt(key_dim)`.
         window: Keys further away than this from their query are not seen; `None` sees all.
+        kernel_initializer: Of the four kernels.
         **kwargs: Of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
 
     Call arguments:
@@ -86,6 +88,7 @@ class MultiHeadAttention(keras.layers.Layer):
         use_bias=True,
         scale=None,
         window=None,
+        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -112,6 +115,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.scale = scale
         self.window = window
+        self.kernel_initializer = kernel_initializer
         self._scale = key_dim**-0.5 if scale is None else float(scale)
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -120,7 +124,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
         def dense(units, input_shape, name):
             layer = keras.layers.Dense(
-                units, use_bias=self.use_bias, dtype=self.dtype_policy, name=name
+                units,
+                use_bias=self.use_bias,
+                kernel_initializer=fresh(self.kernel_initializer),
+                dtype=self.dtype_policy,
+                name=name,
             )
             layer.build((*input_shape[:2], input_shape[-1]))
             return layer
@@ -287,6 +295,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "scale": self.scale,
             "window": self.window,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
     def _split(self, x, head_dim):

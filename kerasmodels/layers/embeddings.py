@@ -1,4 +1,7 @@
-"""Token embeddings that also read the answer off (Vaswani et al. 2017, section 3.4)."""
+"""Embeddings of tokens, which also read the answer off, and of segments.
+
+Vaswani et al. 2017, section 3.4, and Devlin et al. 2019, section 3.
+"""
 
 import keras
 from keras import ops
@@ -17,6 +20,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         hidden_dim: Size of an embedding.
         scale: Whether to multiply by `sqrt(hidden_dim)` on the way in.
         mask_zero: Whether token 0 is padding, told to later layers by Keras's implicit mask.
+        initializer: Of the matrix. Defaults to the normal distribution above.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:
@@ -38,14 +42,24 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     ```
     """
 
-    def __init__(self, vocabulary_size, hidden_dim, scale=True, mask_zero=False, **kwargs):
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        scale=True,
+        mask_zero=False,
+        initializer=None,
+        **kwargs,
+    ):
         for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
             if int(size) != size or size < 1:
                 raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size}")
+        if initializer is None:
+            initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
         super().__init__(
             vocabulary_size,
             hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+            embeddings_initializer=initializer,
             mask_zero=mask_zero,
             **kwargs,
         )
@@ -76,6 +90,75 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             "hidden_dim": self.hidden_dim,
             "scale": self.scale,
             "mask_zero": self.mask_zero,
+            "initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class SegmentEmbedding(keras.layers.Layer):
+    """Adds a learned vector for the segment that a token belongs to (BERT, section 3, figure 2).
+
+    Args:
+        num_segments: Number of segments.
+        initializer: Of the table. Defaults to a normal distribution of deviation 0.02.
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        segment_ids: Integers `(batch, length)`; `None`: all tokens are of segment 0.
+
+    Returns:
+        `(batch, length, hidden_dim)` in the compute dtype.
+
+    Raises:
+        ValueError: If `num_segments` is not a positive integer.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.SegmentEmbedding(2)
+    x = layer(keras.ops.zeros((1, 3, 64)), np.array([[0, 0, 1]]))  # (1, 3, 64)
+    ```
+    """
+
+    def __init__(self, num_segments, initializer=None, **kwargs):
+        super().__init__(**kwargs)
+        if int(num_segments) != num_segments or num_segments < 1:
+            raise ValueError(
+                f"`num_segments` must be a positive integer. Received: num_segments={num_segments}"
+            )
+        self.supports_masking = True
+        self.num_segments = num_segments
+        if initializer is None:
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.initializer = keras.initializers.get(initializer)
+
+    def build(self, inputs_shape, segment_ids_shape=None):
+        """Builds the table, `(num_segments, hidden_dim)`."""
+        self.embedding = keras.layers.Embedding(
+            self.num_segments,
+            inputs_shape[-1],
+            embeddings_initializer=self.initializer.clone(),
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.embedding.build(None)
+
+    def call(self, inputs, segment_ids=None):
+        """Adds the vectors; see the class for the arguments."""
+        if segment_ids is None:
+            segment_ids = ops.zeros((1, 1), dtype="int32")
+        return inputs + ops.cast(self.embedding(segment_ids), inputs.dtype)
+
+    def compute_output_shape(self, inputs_shape, segment_ids_shape=None):
+        """The input's shape."""
+        return inputs_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
+            "num_segments": self.num_segments,
+            "initializer": keras.initializers.serialize(self.initializer),
         }
 
 

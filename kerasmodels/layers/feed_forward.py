@@ -1,6 +1,44 @@
-"""Position-wise feed-forward network (Vaswani et al. 2017, section 3.3)."""
+"""Position-wise feed-forward network (Vaswani et al. 2017, section 3.3), and its activations."""
 
 import keras
+from keras import ops
+
+from kerasmodels.layers.initializers import fresh
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+def gelu_tanh(x):
+    """GELU by its approximation with tanh (Hendrycks and Gimpel 2016, section 2).
+
+    `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`; Keras's `"gelu"` is the exact one.
+
+    Args:
+        x: A tensor of floats.
+
+    Returns:
+        A tensor of the same shape and dtype.
+    """
+    return ops.gelu(x, approximate=True)
+
+
+def get_activation(activation):
+    """As `keras.activations.get`, which does not know the name `"gelu_tanh"`.
+
+    Args:
+        activation: A name, a function, or what `serialize_activation` returned.
+
+    Returns:
+        A function.
+
+    Raises:
+        ValueError: If there is no activation of this name.
+    """
+    return gelu_tanh if activation == "gelu_tanh" else keras.activations.get(activation)
+
+
+def serialize_activation(activation):
+    """As `keras.activations.serialize`, with a name for `gelu_tanh`."""
+    return "gelu_tanh" if activation is gelu_tanh else keras.activations.serialize(activation)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -9,7 +47,9 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         intermediate_dim: Size of the inner layer, the paper's d_ff.
-        activation: Of the inner layer, the paper's `"relu"`.
+        activation: Of the inner layer, the paper's `"relu"`. Besides Keras's names there is
+            `"gelu_tanh"`, where `"gelu"` is exact.
+        kernel_initializer: Of both kernels.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:
@@ -27,7 +67,9 @@ class FeedForward(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, intermediate_dim, activation="relu", **kwargs):
+    def __init__(
+        self, intermediate_dim, activation="relu", kernel_initializer="glorot_uniform", **kwargs
+    ):
         super().__init__(**kwargs)
         if int(intermediate_dim) != intermediate_dim or intermediate_dim < 1:
             raise ValueError(
@@ -36,19 +78,24 @@ class FeedForward(keras.layers.Layer):
             )
         self.supports_masking = True
         self.intermediate_dim = intermediate_dim
-        self.activation = keras.activations.get(activation)
+        self.activation = get_activation(activation)
+        self.kernel_initializer = kernel_initializer
 
     def build(self, inputs_shape):
         """Builds the two projections."""
         self.intermediate_dense = keras.layers.Dense(
             self.intermediate_dim,
             activation=self.activation,
+            kernel_initializer=fresh(self.kernel_initializer),
             dtype=self.dtype_policy,
             name="intermediate",
         )
         self.intermediate_dense.build(inputs_shape)
         self.output_dense = keras.layers.Dense(
-            inputs_shape[-1], dtype=self.dtype_policy, name="output"
+            inputs_shape[-1],
+            kernel_initializer=fresh(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name="output",
         )
         self.output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
 
@@ -65,5 +112,6 @@ class FeedForward(keras.layers.Layer):
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialize_activation(self.activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

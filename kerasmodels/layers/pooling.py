@@ -1,9 +1,10 @@
-"""Maximum over windows, with PyTorch's padding."""
+"""Pooling: the maximum over windows with PyTorch's padding, the mean over what a mask keeps."""
 
 import keras
 from keras import ops
 
 from kerasmodels.layers.data_format import standardize_data_format
+from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -82,3 +83,48 @@ class SymmetricMaxPooling2D(keras.layers.Layer):
             "strides": self.strides,
             "data_format": self.data_format,
         }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class MaskedAveragePooling(keras.layers.Layer):
+    """The mean over the positions that a mask keeps.
+
+    `sum(mask * x) / max(sum(mask), 1e-9)`, as sentence-transformers makes a vector of a sentence
+    from those of its tokens. A row of which nothing is kept gives zeros, not NaN.
+
+    Args:
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        padding_mask: `(batch, length)`, 1 = keep, or `None`: all is real. A mask that Keras
+            carries on `inputs` is joined to it by AND.
+
+    Returns:
+        `(batch, hidden_dim)`, float32 whatever the policy: sums of many numbers need it.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.MaskedAveragePooling()
+    x = layer(keras.random.normal((1, 3, 64)), padding_mask=np.array([[1, 1, 0]]))  # (1, 64)
+    ```
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, padding_mask=None):
+        """Applies the layer; see the class for the arguments."""
+        check_mask("padding_mask", padding_mask, inputs.shape[:2])
+        mask = with_implicit_mask(inputs, padding_mask)
+        x = ops.cast(inputs, "float32")
+        if mask is None:
+            return ops.mean(x, axis=1)
+        mask = ops.expand_dims(mask, -1)  # (batch, length, 1)
+        total = ops.sum(ops.where(mask, x, ops.zeros_like(x)), axis=1)  # (batch, hidden)
+        return total / ops.maximum(ops.sum(ops.cast(mask, "float32"), axis=1), 1e-9)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """None: no positions are left."""
+        return None

@@ -1,4 +1,7 @@
-"""Where a token stands: sinusoids (Vaswani et al. 2017, section 3.5) and learned positions."""
+"""Where a token stands: sinusoids (Vaswani et al. 2017, section 3.5) and learned positions.
+
+And what stands at a position.
+"""
 
 import math
 
@@ -146,9 +149,16 @@ class PositionEmbedding(keras.layers.Layer):
         length = ops.shape(inputs)[1]
         if isinstance(length, int):
             self._check_end(length + (start_index if isinstance(start_index, int) else 0))
-        start = ops.stack([ops.cast(start_index, "int32"), ops.zeros((), dtype="int32")])
         table = ops.convert_to_tensor(self.embeddings)  # (max_sequence_length, hidden_dim)
-        table = ops.slice(table, start, (length, inputs.shape[-1]))
+        if keras.backend.backend() == "jax" and not isinstance(length, int):
+            # In an export: JAX cannot know that a free length is within the table.
+            positions = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
+            table = ops.take(table, positions, axis=0)
+        elif isinstance(start_index, int):  # PyTorch's exporter knows no start that is a tensor
+            table = table[start_index : start_index + length]
+        else:
+            start = ops.stack([ops.cast(start_index, "int32"), ops.zeros((), dtype="int32")])
+            table = ops.slice(table, start, (length, inputs.shape[-1]))
         return inputs + ops.cast(table, inputs.dtype)
 
     def compute_output_shape(self, inputs_shape):
@@ -171,6 +181,42 @@ class PositionEmbedding(keras.layers.Layer):
             "max_sequence_length": self.max_sequence_length,
             "initializer": keras.initializers.serialize(self.initializer),
         }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class GatherPositions(keras.layers.Layer):
+    """The vectors at some positions, such as those of the masked tokens (BERT, section 3.1).
+
+    Args:
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        positions: Integers `(batch, predictions)`, each in `[0, length)`.
+
+    Returns:
+        `(batch, predictions, hidden_dim)` in the compute dtype.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.GatherPositions()
+    x = layer(keras.random.normal((2, 50, 64)), np.array([[3, 7], [1, 0]]))  # (2, 2, 64)
+    ```
+    """
+
+    def call(self, inputs, positions):
+        """Gathers; see the class for the arguments."""
+        if keras.backend.backend() != "torch":
+            # Along the rows: on several devices each keeps its own, also of the gradient.
+            return ops.take_along_axis(inputs, ops.expand_dims(positions, -1), axis=1)
+        # In the flat (batch * length): PyTorch's exporter makes a constant of the length otherwise.
+        starts = ops.arange(ops.shape(inputs)[0], dtype="int32") * ops.shape(inputs)[1]
+        rows = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (batch * length, hidden)
+        return ops.take(rows, ops.cast(positions, "int32") + starts[:, None], axis=0)
+
+    def compute_output_shape(self, inputs_shape, positions_shape):
+        """One vector a position."""
+        return (*positions_shape, inputs_shape[-1])
 
 
 def position_layers(kind, max_sequence_length, dtype):

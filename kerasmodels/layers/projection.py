@@ -1,9 +1,14 @@
-"""A discriminator's last layer (Miyato and Koyama 2018, "cGANs with projection discriminator")."""
+"""Last layers: a discriminator's, and that of a model which finds answers in a text.
+
+Miyato and Koyama 2018, "cGANs with projection discriminator"; Devlin et al. 2019, section 4.2.
+"""
 
 import math
 
 import keras
 from keras import ops
+
+from kerasmodels.layers.masks import check_mask
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -88,5 +93,58 @@ class LabelProjection(keras.layers.Layer):
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class SpanProjection(keras.layers.Layer):
+    """Two logits a position: that a span starts there, and that it ends there.
+
+    `S . T_i` and `E . T_i` of BERT's section 4.2, each with a bias. Padding gets -1e9, so that no
+    softmax over the positions gives it a share. It is the `Dense` layer `dense` with two units.
+
+    Args:
+        kernel_initializer: Of S and E.
+        **kwargs: Of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `(batch, length, hidden_dim)`.
+        padding_mask: `(batch, length)`, 1 = keep, or `None`: all is real.
+
+    Returns:
+        float32 logits of start and end, each `(batch, length)`.
+
+    Example:
+    ```python
+    layer = kerasmodels.layers.SpanProjection()
+    start, end = layer(keras.random.normal((2, 50, 64)))  # (2, 50), (2, 50)
+    ```
+    """
+
+    def __init__(self, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, inputs_shape, padding_mask_shape=None):
+        """Builds the projection."""
+        self.dense = keras.layers.Dense(
+            2, kernel_initializer=self.kernel_initializer, dtype=self.dtype_policy, name="dense"
+        )
+        self.dense.build(inputs_shape)
+
+    def call(self, inputs, padding_mask=None):
+        """Applies the layer; see the class for the arguments."""
+        logits = ops.cast(self.dense(inputs), "float32")  # (batch, length, 2)
+        if padding_mask is not None:
+            check_mask("padding_mask", padding_mask, inputs.shape[:2])
+            mask = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
+            logits = ops.where(mask, logits, ops.cast(-1e9, "float32"))
+        return logits[..., 0], logits[..., 1]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **super().get_config(),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

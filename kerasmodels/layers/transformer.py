@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kerasmodels.layers.attention import MultiHeadAttention
-from kerasmodels.layers.feed_forward import FeedForward
+from kerasmodels.layers.feed_forward import FeedForward, get_activation, serialize_activation
 from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
 
@@ -21,6 +21,7 @@ class _Block(keras.layers.Layer):
         normalize_first=False,
         layer_norm_epsilon=1e-5,
         window=None,
+        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -34,12 +35,17 @@ class _Block(keras.layers.Layer):
         self.intermediate_dim = intermediate_dim
         self.dropout = dropout
         self.attention_dropout = attention_dropout
-        self.activation = keras.activations.get(activation)
+        self.activation = get_activation(activation)
         self.normalize_first = normalize_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.window = window
+        self.kernel_initializer = kernel_initializer
         self.feed_forward = FeedForward(
-            intermediate_dim, self.activation, dtype=self.dtype_policy, name="feed_forward"
+            intermediate_dim,
+            self.activation,
+            self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name="feed_forward",
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")
         self.residual_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
@@ -60,6 +66,7 @@ class _Block(keras.layers.Layer):
             hidden_dim // self.num_heads,
             dropout=self.attention_dropout,
             window=window,
+            kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -83,10 +90,11 @@ class _Block(keras.layers.Layer):
             "intermediate_dim": self.intermediate_dim,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialize_activation(self.activation),
             "normalize_first": self.normalize_first,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "window": self.window,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
 
@@ -104,6 +112,7 @@ class TransformerEncoderBlock(_Block):
             sub-layer; then the stack needs a LayerNorm at its end.
         layer_norm_epsilon: Of each LayerNorm.
         window: Restricts self-attention to keys at most so far away.
+        kernel_initializer: Of the kernels of attention and feed-forward network.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:
@@ -180,6 +189,7 @@ class TransformerDecoderBlock(_Block):
             sub-layer; then the stack needs a LayerNorm at its end.
         layer_norm_epsilon: Of each LayerNorm.
         window: Restricts self-attention to keys at most so far back.
+        kernel_initializer: Of the kernels of attention and feed-forward network.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:

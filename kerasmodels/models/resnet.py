@@ -25,6 +25,7 @@ from kerasmodels.layers import (
     SymmetricMaxPooling2D,
 )
 from kerasmodels.layers.data_format import standardize_data_format
+from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 
 # Table 1: layers -> block and number of blocks of each stage.
@@ -48,7 +49,7 @@ BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class ResNet(keras.Model):
+class ResNet(KeepsFrozenLayers, keras.Model):
     """A residual network: images in, logits or features out.
 
     Args:
@@ -342,7 +343,7 @@ class ResNet(keras.Model):
         """
         if self.folded:
             raise ValueError("The model's normalizations are folded already: `folded=True`")
-        model = type(self)(**{**self.get_config(), "folded": True})
+        model = self.from_config({**self.get_config(), "folded": True})
         model.preprocessor = self.preprocessor
         weights = {v.path: v for v in model.weights}
         for variable in self.weights:
@@ -412,6 +413,7 @@ class ResNet(keras.Model):
             **self._arguments,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
+            **self._frozen_layers(),
         }
 
 

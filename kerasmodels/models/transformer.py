@@ -25,6 +25,7 @@ from kerasmodels.layers import (
     TransformerEncoderBlock,
 )
 from kerasmodels.layers.positions import position_layers
+from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.training import FitOnReplicas
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
@@ -49,7 +50,7 @@ _SEARCH = ("max_length", *_BEAM)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class Transformer(FitOnReplicas, keras.Model):
+class Transformer(KeepsFrozenLayers, FitOnReplicas, keras.Model):
     """The encoder-decoder Transformer.
 
     Inputs, a dictionary (masks are boolean or 0/1, 1 = keep, or `None`: all is real):
@@ -430,6 +431,7 @@ class Transformer(FitOnReplicas, keras.Model):
             "generation": dict(self.generation),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
+            **self._frozen_layers(),
         }
 
 

@@ -31,18 +31,20 @@ class GradientAccumulation(PortableModel):
     Keras's callbacks see this object.
 
     Args:
-        model: A model with one output. It need not be compiled; its own compilation is not used.
+        model: A model with one output, or with a dictionary of outputs, such as
+            `models.BertPretraining`. It need not be compiled; its own compilation is not used.
         steps: The number of micro-batches, at least 1.
         **kwargs: `keras.Model`'s arguments.
 
     Compiling it:
         loss: `training.SmoothedCrossEntropy`, or another loss that has its `token_weight`; or a
             Keras loss that is a mean over the batch (`reduction="sum_over_batch_size"`), which is
-            split by rows.
+            split by rows. For a dictionary of outputs a dictionary of such losses: each output's
+            gradient then counts with its own share of what that loss is a mean over.
 
     Raises:
-        ValueError: If `steps` is not a positive integer, `model` no Keras model, or the loss no
-            single loss that can be split.
+        ValueError: If `steps` is not a positive integer, `model` no Keras model, or a loss none
+            that can be split.
 
     Example:
     ```python
@@ -67,18 +69,23 @@ class GradientAccumulation(PortableModel):
         """The model's own output."""
         return self.model(inputs, training=training)
 
-    def compile(self, optimizer="rmsprop", loss=None, *args, **kwargs):
+    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, *args, **kwargs):
         """As `keras.Model.compile`; see the class for the losses that can be split."""
-        name = getattr(loss, "reduction", "sum_over_batch_size")
-        by_tokens = hasattr(loss, "token_weight")
-        by_rows = not by_tokens and name in ("sum_over_batch_size", "mean")
-        if loss is None or isinstance(loss, (dict, list, tuple)) or not (by_tokens or by_rows):
-            raise ValueError(
-                "`loss` must be one loss for the one output: SmoothedCrossEntropy or another with "
-                "a method `token_weight`, or a Keras loss with "
-                f"reduction='sum_over_batch_size'. Received: loss={loss}, reduction={name!r}"
-            )
-        super().compile(optimizer, loss, *args, **kwargs)
+        for one in loss.values() if isinstance(loss, dict) else [loss]:
+            name = getattr(one, "reduction", "sum_over_batch_size")
+            by_tokens = hasattr(one, "token_weight")
+            by_rows = not by_tokens and name in ("sum_over_batch_size", "mean")
+            if one is None or isinstance(one, (list, tuple)) or not (by_tokens or by_rows):
+                raise ValueError(
+                    "`loss` must be one loss for the one output, or a dictionary of them: "
+                    "SmoothedCrossEntropy or another with a method `token_weight`, or a Keras "
+                    "loss with reduction='sum_over_batch_size'. "
+                    f"Received: loss={loss}, reduction={name!r}"
+                )
+        if isinstance(loss, dict):
+            loss = {name: keras.losses.get(one) for name, one in loss.items()}
+            self._loss_weights = dict(loss_weights or {})
+        super().compile(optimizer, loss, loss_weights, *args, **kwargs)
 
     def training_step(self, data):
         """One optimizer step on one batch, computed in `steps` parts."""
@@ -92,7 +99,9 @@ class GradientAccumulation(PortableModel):
         optimizer = self._optimizer()
         # Shares are of this size rather than of the weight, which is known only at the end (it
         # may depend on the mask of the predictions): sums over tokens would overflow float16.
-        size = ops.cast(ops.size(data[1]), "float32")
+        several = isinstance(self.loss, dict)
+        size = None if several else ops.cast(ops.size(data[1]), "float32")
+        weights = self._weights(*data[1:]) if several else None
 
         def micro_step(batch, sums):
             """Adds a micro-batch's gradients, loss and weight to the sums."""
@@ -100,7 +109,11 @@ class GradientAccumulation(PortableModel):
 
             def loss_fn():
                 y_pred = self(x, training=True)
-                share = self._weight(y, sample_weight, y_pred) / size
+                if several:
+                    part = ops.cast(_rows(y), "float32") / ops.cast(_rows(data[1]), "float32")
+                    loss = self._sum_of_losses(y, y_pred, sample_weight, weights, part)
+                    return loss, part, y_pred
+                share = self._weight(self.loss, y, sample_weight, y_pred) / size
                 loss = ops.cast(self.compute_loss(x, y, y_pred, sample_weight), "float32")
                 return loss * share, share, y_pred
 
@@ -115,7 +128,7 @@ class GradientAccumulation(PortableModel):
         scale = ops.divide_no_nan(1.0, share)
         gradients = [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
         self._apply(gradients, variables, optimizer)
-        self.loss_tracker.update_state(loss * scale, sample_weight=ops.shape(data[1])[0])
+        self.loss_tracker.update_state(loss * scale, sample_weight=_rows(data[1]))
         return self.get_metrics_result()
 
     def validation_step(self, data):
@@ -123,21 +136,48 @@ class GradientAccumulation(PortableModel):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
-        self.loss_tracker.update_state(loss, sample_weight=ops.shape(y)[0])
+        self.loss_tracker.update_state(loss, sample_weight=_rows(y))
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
-    def _weight(self, y, sample_weight, y_pred):
+    def _weight(self, loss, y, sample_weight, y_pred=None):
         """How much a micro-batch's loss counts: what its mean divides by."""
-        mask = get_keras_mask(y_pred)
-        if hasattr(self.loss, "token_weight"):
-            return ops.cast(self.loss.token_weight(y, sample_weight, mask), "float32")
+        mask = get_keras_mask(y_pred) if y_pred is not None else None
+        if hasattr(loss, "token_weight"):
+            return ops.cast(loss.token_weight(y, sample_weight, mask), "float32")
         if mask is not None:
             raise ValueError(
                 "The predictions carry a mask, so that the loss is a mean over what it keeps, and "
-                f"{self.loss} cannot say how much that is. Use a loss with a method "
+                f"{loss} cannot say how much that is. Use a loss with a method "
                 "`token_weight`, such as SmoothedCrossEntropy."
             )
         return ops.cast(ops.size(y), "float32")
+
+    def _weights(self, y, sample_weight):
+        """That of each of several outputs."""
+        if not isinstance(y, dict) or set(y) != set(self.loss):
+            raise ValueError(
+                "Targets must be a dictionary with the keys of `loss`, "
+                f"{sorted(self.loss)}. Received: {sorted(y) if isinstance(y, dict) else type(y)}"
+            )
+        return {
+            name: self._weight(loss, y[name], _of(sample_weight, name))
+            for name, loss in self.loss.items()
+        }
+
+    def _sum_of_losses(self, y, y_pred, sample_weight, weights, part):
+        """The losses of several outputs, each with the micro-batch's share of its weight."""
+        total = sum((ops.cast(loss, "float32") for loss in self.losses), ops.zeros(())) * part
+        for name, loss in self.loss.items():
+            if get_keras_mask(y_pred[name]) is not None:
+                raise ValueError(
+                    f"The predictions of {name!r} carry a mask. With several outputs give sample "
+                    "weights instead: what a loss is a mean over must be known beforehand."
+                )
+            own = _of(sample_weight, name)
+            share = ops.divide_no_nan(self._weight(loss, y[name], own), weights[name])
+            value = ops.cast(loss(y[name], y_pred[name], sample_weight=own), "float32")
+            total = total + self._loss_weights.get(name, 1.0) * share * value
+        return total
 
     def _sum_over_micro_batches(self, micro_step, data, sums):
         if keras.backend.backend() == "jax":
@@ -148,7 +188,7 @@ class GradientAccumulation(PortableModel):
         return self._tensorflow_loop(micro_step, data, sums)
 
     def _unrolled_loop(self, micro_step, data, sums):
-        rows = data[1].shape[0]
+        rows = keras.tree.flatten(data[1])[0].shape[0]
         steps = self.steps if rows is None else min(self.steps, rows)
         for i in range(steps):
             batch = _map(lambda x, i=i: x[i::steps], data)
@@ -158,7 +198,7 @@ class GradientAccumulation(PortableModel):
     def _tensorflow_loop(self, micro_step, data, sums):
         import tensorflow as tf
 
-        rows = tf.shape(data[1])[0]
+        rows = _rows(data[1])
         steps = tf.minimum(self.steps, rows)
 
         def body(i, sums):
@@ -174,7 +214,7 @@ class GradientAccumulation(PortableModel):
     def _jax_loop(self, micro_step, data, sums):
         import jax
 
-        rows = data[1].shape[0]
+        rows = keras.tree.flatten(data[1])[0].shape[0]
         steps = min(self.steps, rows)
         state = self.non_trainable_variables + self.metrics_variables
 
@@ -226,6 +266,16 @@ class GradientAccumulation(PortableModel):
 def without_accumulation(model):
     """The model that a `GradientAccumulation` trains; any other model as it is."""
     return model.model if isinstance(model, GradientAccumulation) else model
+
+
+def _rows(y):
+    """The number of rows of a batch, by its targets."""
+    return ops.shape(keras.tree.flatten(y)[0])[0]
+
+
+def _of(sample_weight, name):
+    """The weights of one of several outputs."""
+    return sample_weight.get(name) if isinstance(sample_weight, dict) else sample_weight
 
 
 def _map(fn, data):

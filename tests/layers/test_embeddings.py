@@ -4,12 +4,18 @@ import keras
 import numpy as np
 import pytest
 
-from kerasmodels.layers import LogitBias, TokenEmbedding
+from kerasmodels.layers import LogitBias, SegmentEmbedding, TokenEmbedding
 from tests.kit import assert_close, contracts, normal, to_numpy, token_ids
 
 test_contracts = contracts(lambda **kw: TokenEmbedding(11, 8, **kw), inputs=token_ids(2, 5))
 
 test_contracts_bias = contracts(LogitBias, inputs=normal(2, 5, 11))
+
+test_contracts_segments = contracts(
+    lambda **kw: SegmentEmbedding(3, **kw),
+    inputs=normal(2, 5, 8),
+    segment_ids=token_ids(2, 5, vocabulary_size=4) - 1,
+)
 
 
 class Tied(keras.layers.Layer):
@@ -89,3 +95,24 @@ def test_mask_zero_tells_later_layers():
 def test_bad_arguments(sizes, says):
     with pytest.raises(ValueError, match=says):
         TokenEmbedding(*sizes)
+
+
+def test_an_initializer_of_ones_own():
+    layer = TokenEmbedding(5, 4, initializer=keras.initializers.Constant(2.0))
+    layer(np.array([[0]]))
+    assert (to_numpy(layer.embeddings.value) == 2.0).all()
+    again = TokenEmbedding.from_config(layer.get_config())
+    again(np.array([[0]]))
+    assert (to_numpy(again.embeddings.value) == 2.0).all()
+
+
+def test_segments_are_added():
+    layer, x = SegmentEmbedding(2), normal(2, 3, 4)
+    ids = np.array([[0, 0, 1], [1, 0, 1]])
+    layer(x)
+    table = to_numpy(layer.embedding.embeddings.value)
+    assert table.shape == (2, 4)
+    assert_close(layer(x, ids), x + table[ids])
+    assert_close(layer(x), x + table[0])
+    with pytest.raises(ValueError, match="num_segments=0"):
+        SegmentEmbedding(0)

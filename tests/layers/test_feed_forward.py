@@ -4,12 +4,17 @@ import keras
 import numpy as np
 import pytest
 
-from kerasmodels.layers import FeedForward
+from kerasmodels.layers import FeedForward, gelu_tanh
 from tests.kit import assert_close, contracts, normal, randomize, reference, to_numpy
 
 test_contracts = contracts(lambda **kw: FeedForward(16, **kw), inputs=normal(2, 5, 8))
 test_contracts_swish = contracts(
     lambda **kw: FeedForward(7, activation="swish", **kw),
+    without=("half", "symbolic", "dynamic"),
+    inputs=normal(2, 5, 8),
+)
+test_contracts_gelu_tanh = contracts(
+    lambda **kw: FeedForward(8, "gelu_tanh", keras.initializers.HeNormal(), **kw),
     without=("half", "symbolic", "dynamic"),
     inputs=normal(2, 5, 8),
 )
@@ -44,3 +49,20 @@ def test_parameters():
     layer = FeedForward(16)
     layer(normal(1, 1, 8))
     assert layer.count_params() == 8 * 16 + 16 + 16 * 8 + 8
+
+
+def test_gelu_tanh_goes_by_its_name():
+    layer = FeedForward(8, "gelu_tanh")
+    assert layer.activation is gelu_tanh and layer.get_config()["activation"] == "gelu_tanh"
+    x = normal(4, 3)
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    assert_close(gelu_tanh(keras.ops.convert_to_tensor(x)), x / 2 * (1 + np.tanh(inner)))
+    with pytest.raises(ValueError, match="gelu_erf"):
+        FeedForward(8, "gelu_erf")
+
+
+def test_one_initializer_gives_each_kernel_its_own_numbers():
+    layer = FeedForward(8, kernel_initializer=keras.initializers.TruncatedNormal(stddev=0.02))
+    layer(normal(1, 1, 8))
+    one, other = (to_numpy(d.kernel) for d in (layer.intermediate_dense, layer.output_dense))
+    assert np.abs(one - other).max() > 1e-3 and one.std() < 0.025

@@ -1,12 +1,20 @@
-"""Pooling against PyTorch's, whose padding it has."""
+"""Pooling: the maximum against PyTorch's, whose padding it has, the mean against numpy."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from kerasmodels.layers import SymmetricMaxPooling2D
-from tests.kit import assert_close, assert_equal, contracts, input_gradient, normal
+from kerasmodels.layers import MaskedAveragePooling, SymmetricMaxPooling2D
+from tests.kit import (
+    assert_close,
+    assert_equal,
+    contracts,
+    input_gradient,
+    normal,
+    padding_mask,
+    to_numpy,
+)
 
 # A maximum has corners, so no finite differences; there are no weights either.
 test_contracts = contracts(
@@ -90,3 +98,36 @@ def test_bad_arguments(name, value):
 def test_bad_images():
     with pytest.raises(ValueError, match="ndim=4, found ndim=3"):
         SymmetricMaxPooling2D()(normal(5, 4, 3))
+
+
+# ---- the mean -----------------------------------------------------------------------------------
+
+test_contracts_mean = contracts(
+    lambda **kw: MaskedAveragePooling(**kw),
+    without=("weights_file",),
+    padding=[("inputs", "padding_mask", False)],
+    options={"output_dtype": "float32"},
+    inputs=normal(2, 5, 4),
+    padding_mask=padding_mask(5, 3),
+)
+
+
+def test_mean_equals_numpy():
+    layer, x, mask = MaskedAveragePooling(), normal(3, 5, 4), padding_mask(5, 3, 0)
+    expected = (x * mask[..., None]).sum(1) / np.array([[5], [3], [1]])
+    assert_close(layer(x, padding_mask=mask), expected)
+    assert_close(layer(x), x.mean(1))
+    found = input_gradient(lambda x: ops.sum(layer(x, padding_mask=mask)), x)
+    assert_close(found, mask[..., None] / np.array([[[5]], [[3]], [[1]]]) * np.ones_like(x))
+    x[~mask] = np.inf  # whatever stands there
+    assert_close(layer(x, padding_mask=mask), expected)
+    with pytest.raises(ValueError, match="padding_mask"):
+        layer(x, padding_mask=mask[:, :4])
+
+
+def test_the_mean_follows_the_mask_of_keras():
+    x = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[3, 4, 0, 0], [1, 2, 3, 0]]))
+    layer = MaskedAveragePooling()
+    assert_close(layer(x), np.stack([to_numpy(x)[0, :2].mean(0), to_numpy(x)[1, :3].mean(0)]))
+    other = np.array([[0, 1, 1, 1], [1, 1, 0, 1]])
+    assert_close(layer(x, padding_mask=other)[0], to_numpy(x)[0, 1])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kerasmodels.layers import PositionalEncoding, PositionEmbedding
+from kerasmodels.layers import GatherPositions, PositionalEncoding, PositionEmbedding
 from tests.kit import (
     assert_close,
     assert_equal,
@@ -31,6 +31,8 @@ test_contracts_learned = contracts(
 test_contracts_learned_from_1 = contracts(
     lambda **kw: PositionEmbedding(9, **kw), inputs=normal(2, 5, 8), start_index=1
 )
+PLACES = np.array([[0, 3, 3], [0, 1, 4]], "int32")
+test_contracts_gather = contracts(GatherPositions, inputs=normal(2, 5, 8), positions=PLACES)
 
 
 def encoding(length, dim, **kw):
@@ -154,3 +156,8 @@ def test_bad_arguments(make, says):
         make()
     for words in says:
         assert words in str(error.value)
+
+
+def test_gather():
+    x = normal(2, 5, 8)
+    assert_equal(GatherPositions()(x, PLACES), x[np.arange(2)[:, None], PLACES])

@@ -98,6 +98,39 @@ def test_a_mean_over_rows_a_jitted_step_and_a_smaller_last_batch():
     assert_same_weights(split.model, whole)
 
 
+def test_several_outputs_each_with_its_own_weight():
+    """As BERT's pre-training: masked positions of unequal number, and a class for each row."""
+
+    def two_outputs():
+        base = network()
+        pooled = keras.layers.GlobalAveragePooling1D()(base.output)
+        zeros = keras.initializers.Zeros()
+        classes = keras.layers.Dense(2, kernel_initializer=zeros, name="classes")(pooled)
+        return keras.Model(base.input, {"tokens": base.output, "classes": classes})
+
+    def compiled(model):
+        losses = {
+            "tokens": SmoothedCrossEntropy(0.1),
+            "classes": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        }
+        metrics = {"classes": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+        optimizer = keras.optimizers.SGD(0.5, momentum=0.9)
+        weights = {"tokens": 0.5, "classes": 2.0}
+        model.compile(optimizer, losses, weights, weighted_metrics=metrics)
+        return model
+
+    whole, split = compiled(two_outputs()), compiled(GradientAccumulation(two_outputs(), 4))
+    y = {"tokens": Y, "classes": (np.arange(ROWS) % 3 == 0).astype("int32")}
+    weight = {"tokens": WEIGHT, "classes": np.linspace(0.5, 2, ROWS).astype("float32")}
+    expected = fit(whole, y=y, sample_weight=weight, validation_data=(X, y))
+    history = fit(split, y=y, sample_weight=weight, validation_data=(X, y))
+    assert_same_weights(split.model, whole)
+    for key in ("loss", "val_loss", "classes_accuracy", "val_classes_accuracy"):
+        np.testing.assert_allclose(history[key], expected[key], rtol=1e-5, err_msg=key)
+    with pytest.raises(ValueError, match="keys of `loss`, .'classes', 'tokens'"):
+        split.train_on_batch(X, {"tokens": Y})
+
+
 def test_padding_alone_changes_nothing():
     model = GradientAccumulation(network(), 2)
     model.compile("sgd", loss=SmoothedCrossEntropy(0.1))
@@ -262,7 +295,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="`model` must be a keras.Model"):
         GradientAccumulation("model", 2)
     split = GradientAccumulation(model, 2)
-    for loss in (None, ["mse"], {"a": "mse"}, keras.losses.MeanSquaredError(reduction="sum")):
+    for loss in (None, ["mse"], {"a": None}, keras.losses.MeanSquaredError(reduction="sum")):
         with pytest.raises(ValueError, match="`loss` must be one loss"):
             split.compile("sgd", loss=loss)
     split.compile("sgd", loss="mse")

@@ -1,0 +1,436 @@
+"""BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding.
+
+Jacob Devlin, Ming-Wei Chang, Kenton Lee, Kristina Toutanova, NAACL 2019, arXiv:1810.04805.
+
+Implemented: the encoder of section 3 with its sizes, its three embeddings (figure 2) and the pooled
+[CLS]; the hidden states for the feature-based use of section 5.3. The heads of pre-training and
+fine-tuning are in `bert_heads`, the recipe (masking, pairs, schedule) in `kerasmodels.data` and
+`kerasmodels.training`.
+
+As in the authors' program: normalization and dropout after the sum of the embeddings, LayerNorm
+with epsilon 1e-12, all kernels and embeddings from a normal distribution of deviation 0.02 that is
+cut off at two deviations. GELU is exact by default, as the program had it at first; later it had
+the approximation by tanh, which `activation="gelu_tanh"` is.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasmodels import checkpoints
+from kerasmodels.data import BertTokenizer
+from kerasmodels.layers import (
+    PositionEmbedding,
+    SegmentEmbedding,
+    TokenEmbedding,
+    TransformerEncoderBlock,
+)
+from kerasmodels.layers.feed_forward import get_activation, serialize_activation
+from kerasmodels.models.bert_checks import check_inputs, check_sizes, check_tokenizer
+from kerasmodels.models.frozen import KeepsFrozenLayers
+from kerasmodels.training import FitOnReplicas
+
+# Section 3, "Model Architecture": base and large; the vocabulary is that of the uncased models.
+# The small ones are those that Turc et al. 2019 ("Well-Read Students Learn Better",
+# arXiv:1908.08962, table 1) published with the authors' program: heads of 64, feed-forward of 4H.
+_SIZE = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+SIZES = {
+    "bert_tiny": (2, 2, 128, 512),
+    "bert_mini": (4, 4, 256, 1024),
+    "bert_small": (4, 8, 512, 2048),
+    "bert_medium": (8, 8, 512, 2048),
+    "bert_base": (12, 12, 768, 3072),
+    "bert_large": (24, 16, 1024, 4096),
+}
+SIZES = {
+    name: {"vocabulary_size": 30522, **dict(zip(_SIZE, values, strict=True))}
+    for name, values in SIZES.items()
+}
+
+
+def truncated_normal():
+    """The initializer of all kernels and embeddings, a new one for each."""
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+class _BertModel(KeepsFrozenLayers, FitOnReplicas, keras.Model):
+    """What the encoder and its heads share: checks of the arrays they are given, and presets."""
+
+    _task = "encoder"  # its name in `checkpoints.bert`
+
+    # === Checks, where arrays enter ===
+
+    def _check(self, inputs, targets=None):
+        """Refuse bad arrays of inputs; a head also looks at the targets."""
+        settings = self._backbone()
+        check_inputs(
+            inputs,
+            settings.vocabulary_size,
+            settings.num_segments,
+            settings.max_sequence_length,
+        )
+
+    def _backbone(self):
+        return self
+
+    def __call__(self, inputs, *args, **kwargs):
+        """Applies the model; see the class for the arguments."""
+        self._check(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def _check_data(self, x, y=None):
+        """Likewise of what `fit` and its kin take: arrays, or the first batch of a PyDataset."""
+        if not isinstance(x, keras.utils.PyDataset):
+            return self._check(x, y)
+        batch = x[0]
+        size = getattr(getattr(x, "masking", None), "vocabulary_size", 0)
+        if size > self._backbone().vocabulary_size:
+            raise ValueError(
+                f"The data has the ids of {size} tokens, and the model the embeddings of "
+                f"vocabulary_size={self._backbone().vocabulary_size}"
+            )
+        return self._check(*batch[:2]) if isinstance(batch, tuple | list) else self._check(batch)
+
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """As `keras.Model.fit`; arrays of numpy and a first batch are checked first."""
+        self._check_data(x, y)
+        validation = kwargs.get("validation_data", args[5] if len(args) > 5 else None)
+        if isinstance(validation, tuple | list):
+            self._check(*validation[:2])
+        elif validation is not None:
+            self._check_data(validation)
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """As `keras.Model.evaluate`; arrays of numpy and a first batch are checked first."""
+        self._check_data(x, y)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        """As `keras.Model.predict`; arrays of numpy and a first batch are checked first."""
+        self._check_data(x)
+        return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, *args, **kwargs):
+        """As `keras.Model.train_on_batch`; arrays of numpy are checked first."""
+        self._check(x, y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        """As `keras.Model.test_on_batch`; arrays of numpy are checked first."""
+        self._check(x, y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        """As `keras.Model.predict_on_batch`; arrays of numpy are checked first."""
+        self._check(x)
+        return super().predict_on_batch(x)
+
+    # === Presets ===
+
+    @classmethod
+    def _load(cls, preset, sizes, load_weights, arguments):
+        family = checkpoints.bert.family(cls._task, BertTokenizer)
+        model = checkpoints.load_preset(cls, preset, family, sizes, load_weights, **arguments)
+        backbone, tokenizer = model._backbone(), model.tokenizer
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, backbone.vocabulary_size, f"preset={str(preset)!r}: ")
+            most = backbone.max_sequence_length
+            tokenizer.max_sequence_length = min(tokenizer.max_sequence_length or most, most)
+            backbone.tokenizer = tokenizer
+        return model
+
+    def save_to_preset(self, folder, layout="transformers"):
+        """Writes a folder that `from_preset` and the program of the layout read.
+
+        Args:
+            folder: Where to write; what was there before a failed save is still there after it.
+            layout: `"transformers"`, or `"google"`: the TensorFlow checkpoint of the paper's
+                program, with `bert_config.json` and `vocab.txt`. TensorFlow must be installed for
+                that. The program computes `hidden_act="gelu"` exactly or by tanh, depending on its
+                version; here it is the exact one, and the other is written as `"gelu_new"`.
+
+        Raises:
+            ValueError: If the tokenizer has more tokens than the embedding, the program of the
+                layout has no such activation (Google's knows no
+                other `layer_norm_epsilon` than 1e-12 either), or `layout="google"` shall go into a
+                folder with a `config.json`, which would be loaded in its place.
+            ImportError: If `layout="google"` and TensorFlow is not installed.
+        """
+        family = checkpoints.bert.family(self._task, BertTokenizer)
+        if self.tokenizer is not None:
+            check_tokenizer(self.tokenizer, self._backbone().vocabulary_size)
+        checkpoints.save_preset(self, folder, family, layout)
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class Bert(_BertModel):
+    """BERT's encoder: tokens in, a vector for each token and one for the whole out.
+
+    Inputs, a dictionary: `token_ids (batch, length)`, integers that begin with [CLS];
+    `segment_ids (batch, length)`, 0 for the first sentence and 1 for the second, or `None`: all 0;
+    `padding_mask (batch, length)`, boolean or 0/1, 1 = keep, or `None`: all is real.
+
+    Outputs, a dictionary in the compute dtype: `sequence_output (batch, length, hidden_dim)`, the
+    last layer's hidden states, and `pooled_output (batch, hidden_dim)`, those of [CLS] through a
+    dense layer and tanh.
+
+    Args:
+        vocabulary_size: Number of word pieces.
+        num_layers: L, number of encoder blocks.
+        num_heads: A, number of attention heads. It must divide `hidden_dim`.
+        hidden_dim: H.
+        intermediate_dim: Size of the feed-forward networks, in the paper 4H.
+        dropout: Of the embeddings and of each sub-layer's output.
+        attention_dropout: Of the attention weights.
+        activation: Of the feed-forward networks: `"gelu"` (exact), `"gelu_tanh"`, or another name.
+        max_sequence_length: Number of learned positions.
+        num_segments: Number of segments.
+        layer_norm_epsilon: Of each LayerNorm.
+        pooler: Whether there is a pooled output. Models for each token do without it.
+        dtype: Dtype or policy, such as `"mixed_bfloat16"`.
+        name: Name of the model.
+
+    Raises:
+        ValueError: At construction for sizes that do not fit one another. For arrays of numpy, in
+            a call as in `fit` and its kin: ids outside the vocabulary or the segments, more tokens
+            than positions, an empty batch, or a mask that does not fit.
+
+    Example:
+    ```python
+    bert = kerasmodels.models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64,
+                                   intermediate_dim=256)
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
+              "padding_mask": None}
+    bert(inputs)["sequence_output"]  # (1, 4, 64)
+    bert(inputs)["pooled_output"]  # (1, 64)
+    ```
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers=12,
+        num_heads=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        dropout=0.1,
+        attention_dropout=0.1,
+        activation="gelu",
+        max_sequence_length=512,
+        num_segments=2,
+        layer_norm_epsilon=1e-12,
+        pooler=True,
+        dtype=None,
+        name=None,
+    ):
+        sizes = dict(
+            vocabulary_size=vocabulary_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            max_sequence_length=max_sequence_length,
+            num_segments=num_segments,
+        )
+        sizes = check_sizes(**sizes)
+        vocabulary_size, hidden_dim = sizes["vocabulary_size"], sizes["hidden_dim"]
+        activation = get_activation(activation)
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+
+        # === The parts ===
+        token_embedding = TokenEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            scale=False,
+            initializer=truncated_normal(),
+            dtype=policy,
+            name="token_embedding",
+        )
+        segment_embedding = SegmentEmbedding(
+            num_segments, truncated_normal(), dtype=policy, name="segment_embedding"
+        )
+        position_embedding = PositionEmbedding(
+            max_sequence_length, truncated_normal(), dtype=policy, name="position_embedding"
+        )
+        embedding_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon, dtype=policy, name="embedding_norm"
+        )
+        embedding_dropout = keras.layers.Dropout(dropout, dtype=policy, name="embedding_dropout")
+        encoder_blocks = [
+            TransformerEncoderBlock(
+                num_heads,
+                intermediate_dim,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                kernel_initializer=truncated_normal(),
+                dtype=policy,
+                name=f"encoder_block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+        pooler_dense = None
+        if pooler:
+            pooler_dense = keras.layers.Dense(
+                hidden_dim,
+                activation="tanh",
+                kernel_initializer=truncated_normal(),
+                dtype=policy,
+                name="pooler",
+            )
+
+        # === The model (figure 2, section 3) ===
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        segment_ids = keras.Input((None,), dtype="int32", name="segment_ids", optional=True)
+        padding_mask = keras.Input((None,), dtype="bool", name="padding_mask", optional=True)
+
+        def encode(training=None):
+            x = token_embedding(token_ids)  # (batch, length, hidden)
+            x = position_embedding(segment_embedding(x, segment_ids))
+            states = [embedding_dropout(embedding_norm(x), training=training)]
+            for block in encoder_blocks:
+                states.append(block(states[-1], padding_mask=padding_mask, training=training))
+            return states
+
+        states = encode()
+        x = states[-1]
+        outputs = {"sequence_output": x}
+        if pooler:
+            outputs["pooled_output"] = pooler_dense(x[:, 0])  # (batch, hidden)
+        inputs = (token_ids, segment_ids, padding_mask)
+        super().__init__(inputs={x.name: x for x in inputs}, outputs=outputs, name=name)
+
+        self.dtype_policy = policy
+        self.token_embedding = token_embedding
+        self.segment_embedding = segment_embedding
+        self.position_embedding = position_embedding
+        self.embedding_norm = embedding_norm
+        self.embedding_dropout = embedding_dropout
+        self.encoder_blocks = encoder_blocks
+        self.pooler = pooler_dense
+        self.tokenizer = None  # of the preset
+        self._states, self._encode = states, encode
+        self._arguments = dict(
+            **sizes,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+        )
+        for argument, value in self._arguments.items():
+            setattr(self, argument, value)
+
+    # === Inside ===
+
+    def hidden_states(self, inputs):
+        """What every layer hands on.
+
+        Args:
+            inputs: As the model takes them.
+
+        Returns:
+            A list of `num_layers + 1` numpy arrays `(batch, length, hidden_dim)`: the sum of the
+            embeddings, normalized, then the output of each block.
+        """
+        self._check(inputs)
+        states = keras.Model(self.input, self._states)(inputs)
+        return [ops.convert_to_numpy(state) for state in states]
+
+    def attention_scores(self, inputs):
+        """The attention weights of every layer and head, for `plots.attention_map`.
+
+        Args:
+            inputs: As the model takes them.
+
+        Returns:
+            A list of numpy arrays, one a layer: `(batch, heads, length, length)`, what each
+            position (third axis) reads from each other.
+        """
+        self._check(inputs)
+        mask, scores = inputs.get("padding_mask"), []
+        mask = None if mask is None else ops.convert_to_tensor(mask)
+        x = keras.Model(self.input, self._states[0])(inputs)
+        for block in self.encoder_blocks:
+            x, weights = block(x, padding_mask=mask, return_attention_scores=True)
+            scores.append(ops.convert_to_numpy(weights))
+        return scores
+
+    def features(self, layers=(-4, -3, -2, -1)):
+        """A model of the hidden states of some layers, joined: section 5.3, table 7.
+
+        "Concat Last Four Hidden" was the best of the feature-based ways there. The weights are
+        shared with this model, and `bert.trainable = False` freezes them under a head of one's own.
+        Dropout never acts, so that a text has the same features in every epoch.
+
+        Args:
+            layers: Which of the `num_layers + 1` hidden states (see `hidden_states`), counted from
+                0, the embeddings, or from -1, the last layer.
+
+        Returns:
+            A `keras.Model` of the same inputs; its output is
+            `(batch, length, hidden_dim * len(layers))`.
+
+        Raises:
+            ValueError: If the model has no such layer.
+
+        Example:
+        ```python
+        bert.trainable = False
+        features = bert.features()
+        tags = keras.layers.Dense(9)(features.output)
+        tagger = keras.Model(features.input, tags)
+        ```
+        """
+        layers, count = list(layers), len(self._states)
+        whole = all(isinstance(i, int | np.integer) for i in layers)
+        if not layers or not whole or any(not -count <= i < count for i in layers):
+            raise ValueError(
+                f"`layers` must be integers in [{-count}, {count}), the embeddings and "
+                f"{self.num_layers} layers. Received: layers={layers}"
+            )
+        states = self._encode(training=False)
+        states = [states[i] for i in layers]
+        output = states[0] if len(states) == 1 else ops.concatenate(states, axis=-1)
+        return keras.Model(self.input, output, name=f"{self.name}_features")
+
+    # === Saving ===
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Builds a published model.
+
+        Args:
+            preset: A folder as transformers writes it for BERT, with or without a head;
+                `"hf://organisation/name"` (`"hf://google-bert/bert-base-uncased"`); a folder of the
+                paper's program, with `bert_config.json` and `bert_model.ckpt`, for which TensorFlow
+                must be installed; or a size: `"bert_base"`, `"bert_large"`, and the small
+                `"bert_tiny"`, `"bert_mini"`, `"bert_small"`, `"bert_medium"`. The program's
+                `"gelu"` is read as the exact one, as transformers does; some of its versions had
+                the approximation, which `activation="gelu_tanh"` is.
+            load_weights: Whether to load the weights. The named sizes have none: say `False`.
+            **kwargs: Constructor's arguments that replace the preset's. Without `pooler` the model
+                has one if the preset's weights have.
+
+        Returns:
+            The model. Its `tokenizer` is that of the folder, or `None`.
+
+        Raises:
+            FileNotFoundError: If a folder or one of its files is not there.
+            ValueError: If the preset is of another family, a file is truncated or corrupt, its
+                tensors do not fit, or its tokenizer has more tokens than the embedding.
+            ImportError: If the package that reads the weights is not installed.
+        """
+        return cls._load(preset, SIZES, load_weights, kwargs)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            **self._arguments,
+            "activation": serialize_activation(self.activation),
+            "pooler": self.pooler is not None,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+            **self._frozen_layers(),
+        }

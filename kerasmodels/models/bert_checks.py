@@ -1,0 +1,166 @@
+"""What BERT refuses, in words that say what to do.
+
+Arrays of numpy are looked at where they enter, in `fit` and its kin and in direct calls; inside
+compiled steps nothing is checked, so that nothing is paid for it there. An id outside its table
+would be an error on one backend, a NaN on another, and a vector of zeros on a third.
+"""
+
+import numpy as np
+
+_IDS, _SEGMENTS, _MASK, _POSITIONS = "token_ids", "segment_ids", "padding_mask", "mask_positions"
+
+
+def check_sizes(**sizes):
+    """Refuse sizes that are not positive integers, and heads that do not divide the hidden size.
+
+    Args:
+        **sizes: Constructor's arguments of `Bert`, `num_heads` and `hidden_dim` among them.
+
+    Returns:
+        The sizes as Python's integers.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+    if sizes["hidden_dim"] % sizes["num_heads"]:
+        raise ValueError(
+            "`hidden_dim` must be divisible by `num_heads`. "
+            f"Received: hidden_dim={sizes['hidden_dim']}, num_heads={sizes['num_heads']}"
+        )
+    return {name: int(size) for name, size in sizes.items()}
+
+
+def check_tokenizer(tokenizer, vocabulary_size, where=""):
+    """Refuse a tokenizer with more tokens than the embedding has rows.
+
+    Args:
+        tokenizer: Of a model.
+        vocabulary_size: Of the model.
+        where: What stands before the message.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    if tokenizer.vocabulary_size > vocabulary_size:
+        raise ValueError(
+            f"{where}the tokenizer has {tokenizer.vocabulary_size} tokens, more than the embedding "
+            f"has rows, vocabulary_size={vocabulary_size}"
+        )
+
+
+def check_classes(num_classes, class_names):
+    """Refuse another number of names than of classes.
+
+    Args:
+        num_classes: As given to the constructor.
+        class_names: Likewise.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    number = isinstance(num_classes, int | np.integer) and not isinstance(num_classes, bool)
+    if not number or num_classes < 1:
+        raise ValueError(
+            f"`num_classes` must be a positive integer. Received: num_classes={num_classes!r}"
+        )
+    if class_names is not None and len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must hold a name for each class. "
+            f"Received: {len(class_names)} names for num_classes={num_classes}"
+        )
+    if class_names is not None and len(set(class_names)) < len(class_names):
+        raise ValueError(f"`class_names` must differ from one another. Received: {class_names}")
+
+
+def check_inputs(inputs, vocabulary_size, num_segments, max_sequence_length):
+    """Refuse arrays that the tables have no rows for, and masks that do not fit.
+
+    Args:
+        inputs: What a model is called or trained with; only the numpy arrays of a dictionary are
+            looked at.
+        vocabulary_size: Of the model.
+        num_segments: Of the model.
+        max_sequence_length: Of the model.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    if not isinstance(inputs, dict) or not isinstance(inputs.get(_IDS), np.ndarray):
+        return
+    arrays = {key: value for key, value in inputs.items() if isinstance(value, np.ndarray)}
+    shape = arrays[_IDS].shape
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"`{_IDS}` must have the shape (batch, length), with at least one row and one token. "
+            f"Received: shape={shape}"
+        )
+    if shape[1] > max_sequence_length:
+        raise ValueError(
+            f"`{_IDS}` must have at most {max_sequence_length} tokens a row, the positions that "
+            f"the model has learned (max_sequence_length). Received: length {shape[1]}; cut the "
+            "text, or split it"
+        )
+    _check_ids(_IDS, arrays[_IDS], vocabulary_size, "the vocabulary")
+    for name in (_SEGMENTS, _MASK):
+        if name in arrays and arrays[name].shape != shape:
+            raise ValueError(
+                f"`{name}` must have the shape of `{_IDS}`, {shape}. "
+                f"Received: shape={arrays[name].shape}"
+            )
+    if _SEGMENTS in arrays:
+        _check_ids(_SEGMENTS, arrays[_SEGMENTS], num_segments, "the segments of the model")
+    mask = arrays.get(_MASK)
+    if mask is not None and mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+        raise ValueError(f"`{_MASK}` must be boolean or 0/1. Received: {np.unique(mask)[:5]}")
+    positions = arrays.get(_POSITIONS)
+    if positions is not None:
+        if positions.ndim != 2 or len(positions) != shape[0]:
+            raise ValueError(
+                f"`{_POSITIONS}` must have the shape (batch, predictions), with {shape[0]} rows as "
+                f"`{_IDS}` has. Received: shape={positions.shape}"
+            )
+        _check_ids(_POSITIONS, positions, shape[1], "the positions of a row")
+
+
+def check_labels(name, labels, count, what="the classes", loss=None):
+    """Refuse integer labels outside `[0, count)`, but for the one that the loss ignores.
+
+    Args:
+        name: Of the labels, for the message.
+        labels: A numpy array, or anything else, which is not looked at.
+        count: Number of classes.
+        what: What is counted, for the message.
+        loss: Of `compile`; its `ignore_id` or `ignore_class` is allowed.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    if not isinstance(labels, np.ndarray) or not labels.size:
+        return
+    # Integers may come as floats, but not as anything else.
+    if labels.dtype.kind not in "iuf" or not (labels % 1 == 0).all():
+        raise ValueError(
+            f"`{name}` must be integers in [0, {count}), {what}. "
+            f"Received: dtype={labels.dtype}, {np.ravel(labels)[:5].tolist()}"
+        )
+    ignored = (getattr(loss, key, None) for key in ("ignore_id", "ignore_class"))
+    wrong = (labels < 0) | (labels >= count)
+    for label in ignored:
+        if label is not None:
+            wrong &= labels != label
+    if wrong.any():
+        raise ValueError(
+            f"`{name}` must be in [0, {count}), {what}. "
+            f"Received: {np.unique(labels[wrong])[:5].tolist()}"
+        )
+
+
+def _check_ids(name, ids, count, what):
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"`{name}` must be integers. Received: dtype={ids.dtype}")
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise ValueError(f"`{name}` must be in [0, {count}), {what}. Received: {wrong}")

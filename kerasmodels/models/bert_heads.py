@@ -1,0 +1,385 @@
+"""The heads of BERT: pre-training (section 3.1) and fine-tuning (section 4, figure 4).
+
+Each is a model around a `Bert`, its `backbone`. Heads with the same backbone share its weights:
+trained in turn, they fine-tune one encoder for several tasks.
+
+All logits are float32 whatever the policy.
+"""
+
+import re
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasmodels.layers import GatherPositions, LogitBias, SpanProjection
+from kerasmodels.models.bert import SIZES, Bert, _BertModel, truncated_normal
+from kerasmodels.models.bert_checks import check_classes, check_labels
+
+
+class _BertHead(_BertModel):
+    """What the heads share: a backbone, and how it is built, saved and loaded with them."""
+
+    def _set_up(self, backbone, policy, **arguments):
+        # Past Keras, which would count a pooler that this head has no use for among its weights:
+        # the layers that it uses are in its graph.
+        self.__dict__["backbone"] = backbone
+        self.dtype_policy = policy
+        self.tokenizer = backbone.tokenizer
+        self._arguments = arguments
+        for argument, value in arguments.items():
+            setattr(self, argument, value)
+
+    def _backbone(self):
+        return self.backbone
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, new_head=False, **kwargs):
+        """Builds a published model with this head, or with a new one.
+
+        Args:
+            preset: A folder as transformers or the paper's program writes it for BERT,
+                `"hf://organisation/name"` (`"hf://google-bert/bert-base-uncased"`), or a size, as
+                in `Bert.from_preset`. The program calls the heads of all classifiers alike, so
+                that one of sentences loads as one of tokens, too.
+            load_weights: Whether to load the weights. The named sizes have none: say `False`.
+            new_head: Whether the head (and a pooler under it that the preset lacks) starts anew.
+                The encoder may then come from a preset without a head, or with another one.
+            **kwargs: Constructor's arguments that replace the preset's. `num_classes` asks for a
+                new head where the preset has none or one of another size, and so do other
+                `class_names`. `backbone` is a dictionary of those of `Bert`, such as
+                `{"dropout": 0.2}`.
+
+        Returns:
+            The model. Its `tokenizer` is that of the folder, or `None`.
+
+        Raises:
+            FileNotFoundError: If a folder or one of its files is not there.
+            ValueError: If the preset is of another family, has no such head and none was asked for,
+                its tensors do not fit, or its tokenizer has more tokens than the embedding.
+        """
+        sizes = {}
+        if preset in SIZES:
+            own = {"dtype": kwargs.get("dtype"), **kwargs.pop("backbone", {})}
+            sizes = {name: {"backbone": {**size, **own}} for name, size in SIZES.items()}
+        elif new_head:
+            kwargs["new_head"] = True
+        return cls._load(preset, sizes or SIZES, load_weights, kwargs)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {
+            "backbone": self.backbone.get_config(),
+            **self._arguments,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+            **self._frozen_layers(),
+        }
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class BertPretraining(_BertHead):
+    """BERT with the two tasks of pre-training (section 3.1).
+
+    The masked language model works on the masked positions alone: their hidden states are gathered
+    first, then go through a dense layer, the activation and LayerNorm, and the token embedding
+    turns them into logits, with a bias of their own. Next sentence prediction reads the pooled
+    output; class 0 says that the second sentence is the next.
+
+    Inputs: those of `Bert`, and `mask_positions (batch, predictions)`, integers. Outputs, a
+    dictionary of float32 logits: `mlm (batch, predictions, vocabulary_size)` and `nsp (batch, 2)`.
+    Targets have the same keys; `data.PretrainingData` gives all of these.
+
+    Args:
+        backbone: A `Bert`, or a dictionary of its constructor's arguments.
+        next_sentence: Whether there is next sentence prediction; section 5.1 does without it.
+        dtype: Dtype or policy of the head. Defaults to the backbone's.
+        name: Name of the model.
+
+    Raises:
+        ValueError: If next sentence prediction is asked for and the backbone has no pooler. For
+            arrays of numpy: positions outside a row, targets outside the vocabulary, and what
+            `Bert` refuses.
+
+    Example:
+    ```python
+    model = kerasmodels.models.BertPretraining(bert)
+    loss = kerasmodels.training.SmoothedCrossEntropy(0.0, ignore_id=None)
+    model.compile("adam", {"mlm": loss, "nsp": loss})
+    inputs = {"token_ids": np.array([[101, 7, 103, 102]]), "segment_ids": None,
+              "padding_mask": None, "mask_positions": np.array([[2]])}
+    model(inputs)["mlm"]  # (1, 1, vocabulary_size)
+    ```
+    """
+
+    _task = "pretraining"
+
+    def __init__(self, backbone, next_sentence=True, dtype=None, name=None):
+        backbone, policy, sequence, pooled = _start(backbone, dtype, next_sentence)
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        mlm_dense = _dense(backbone.hidden_dim, policy, "mlm_dense", activation=backbone.activation)
+        mlm_norm = keras.layers.LayerNormalization(
+            epsilon=backbone.layer_norm_epsilon, dtype=policy, name="mlm_norm"
+        )
+        mlm_bias = LogitBias(dtype=policy, name="mlm_bias")
+        x = GatherPositions(dtype=policy, name="mlm_gather")(sequence, positions)
+        x = mlm_norm(mlm_dense(x))  # (batch, predictions, hidden)
+        x = mlm_bias(backbone.token_embedding(x, reverse=True))
+        outputs = {"mlm": _float32(x, policy, "mlm")}  # (batch, predictions, vocabulary)
+        nsp_dense = None
+        if next_sentence:
+            nsp_dense = _dense(2, policy, "nsp_dense")
+            outputs["nsp"] = _float32(nsp_dense(pooled), policy, "nsp")  # (batch, 2)
+        inputs = {**backbone.input, "mask_positions": positions}
+        super().__init__(inputs=inputs, outputs=outputs, name=name)
+        self._set_up(backbone, policy, next_sentence=next_sentence)
+        self.mlm_dense, self.mlm_norm, self.mlm_bias = mlm_dense, mlm_norm, mlm_bias
+        self.nsp_dense = nsp_dense
+
+    def fill_mask(self, texts, top_k=5):
+        """What stands most probably at each [MASK] of some texts.
+
+        Args:
+            texts: A list of strings, each with one `[MASK]` or several.
+            top_k: Number of guesses, all of them tokens of the tokenizer.
+
+        Returns:
+            A list for each text; in it for each [MASK] a list of `top_k` pairs `(token,
+            probability)`, the most probable first.
+
+        Raises:
+            ValueError: If the model has no tokenizer, a text no [MASK] (within the positions of
+                the model), or `top_k` is not in `[1, len(tokenizer)]`.
+
+        Example:
+        ```python
+        model = kerasmodels.models.BertPretraining.from_preset("hf://google-bert/bert-base-uncased")
+        model.fill_mask(["Paris is the [MASK] of France."])  # [[[("capital", 0.997), ...]]]
+        ```
+        """
+        if self.tokenizer is None:
+            raise ValueError("`fill_mask` needs a tokenizer: set `model.tokenizer`")
+        size = self.tokenizer.vocabulary_size  # the embedding may have more rows
+        if not 1 <= top_k <= size:
+            raise ValueError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k}")
+        texts = texts if isinstance(texts, str) else list(texts)  # a string is refused below
+        inputs = self.tokenizer(texts)
+        if not len(inputs["token_ids"]):
+            return []
+        masked = inputs["token_ids"] == self.tokenizer.mask_id  # (batch, length)
+        counts = masked.sum(axis=1)
+        if not counts.all():
+            text = texts[int(counts.argmin())]
+            raise ValueError(f"`texts` must each have a [MASK]. Received: {text!r}")
+        positions = np.argsort(~masked, axis=1, kind="stable")[:, : counts.max()]
+        logits = self({**inputs, "mask_positions": positions.astype("int32")})["mlm"]
+        shares = ops.convert_to_numpy(ops.softmax(logits))  # (batch, predictions, vocabulary)
+        tokens, best = self.tokenizer.tokens, np.argsort(-shares[..., :size], axis=-1)
+        return [
+            [[(tokens[i], float(row[k, i])) for i in order[k, :top_k]] for k in range(count)]
+            for row, order, count in zip(shares, best, counts, strict=True)
+        ]
+
+    def _check(self, inputs, targets=None):
+        super()._check(inputs)
+        if isinstance(targets, dict):
+            loss = _loss_of(self, "mlm")
+            count = self.backbone.vocabulary_size
+            check_labels("mlm", targets.get("mlm"), count, "the vocabulary", loss)
+            check_labels("nsp", targets.get("nsp"), 2, "0 = is next, 1 = is not")
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class BertClassifier(_BertHead):
+    """BERT for one sentence or a pair: a class or a number (section 4.1, figures 4a and 4b).
+
+    Inputs: those of `Bert`. Output: float32 logits `(batch, num_classes)`, a dense layer on the
+    pooled output. With `num_classes=1` it is a number: regression.
+
+    Args:
+        backbone: A `Bert` with pooler, or a dictionary of its constructor's arguments.
+        num_classes: Number of classes, 1 for regression.
+        dropout: Of the pooled output.
+        class_names: A name for each class.
+        dtype: Dtype or policy of the head. Defaults to the backbone's.
+        name: Name of the model.
+
+    Raises:
+        ValueError: If the backbone has no pooler, or the names are not as many as the classes. For
+            arrays of numpy: labels outside the classes, and what `Bert` refuses.
+
+    Example:
+    ```python
+    model = kerasmodels.models.BertClassifier(bert, num_classes=2, class_names=["bad", "good"])
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
+              "padding_mask": None}
+    logits = model(inputs)  # (1, 2)
+    ```
+    """
+
+    _task = "classifier"
+
+    def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
+        check_classes(num_classes, class_names)
+        num_classes = int(num_classes)
+        backbone, policy, _, pooled = _start(backbone, dtype, needs_pooler=True)
+        own = _names(name)
+        classifier = _dense(num_classes, policy, own("classifier"))
+        x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(pooled)
+        logits = _float32(classifier(x), policy, own("logits"))  # (batch, num_classes)
+        super().__init__(inputs=backbone.input, outputs=logits, name=name)
+        names = None if class_names is None else list(class_names)
+        self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
+        self.classifier = classifier
+
+    def _check(self, inputs, targets=None):
+        super()._check(inputs)
+        shape = getattr(targets, "shape", ())
+        if self.num_classes > 1 and tuple(shape[1:]) in ((), (1,)):  # else regression, or one-hot
+            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y"))
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class BertTokenClassifier(_BertHead):
+    """BERT with a class for each token, such as the names of section 5.3 (figure 4d).
+
+    Inputs: those of `Bert`. Output: float32 logits `(batch, length, num_classes)`, padding's too:
+    give it the weight 0, or a label that the loss ignores.
+
+    Args:
+        backbone: A `Bert`, or a dictionary of its constructor's arguments.
+        num_classes: Number of classes.
+        dropout: Of the hidden states.
+        class_names: A name for each class.
+        dtype: Dtype or policy of the head. Defaults to the backbone's.
+        name: Name of the model.
+
+    Raises:
+        ValueError: If the names are not as many as the classes. For arrays of numpy: labels outside
+            the classes that the loss does not ignore, and what `Bert` refuses.
+
+    Example:
+    ```python
+    model = kerasmodels.models.BertTokenClassifier(bert, num_classes=9)
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
+              "padding_mask": None}
+    logits = model(inputs)  # (1, 4, 9)
+    ```
+    """
+
+    _task = "token_classifier"
+
+    def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
+        check_classes(num_classes, class_names)
+        num_classes = int(num_classes)
+        backbone, policy, sequence, _ = _start(backbone, dtype)
+        own = _names(name)
+        classifier = _dense(num_classes, policy, own("classifier"))
+        x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(sequence)
+        logits = _float32(classifier(x), policy, own("logits"))  # (batch, length, num_classes)
+        super().__init__(inputs=backbone.input, outputs=logits, name=name)
+        names = None if class_names is None else list(class_names)
+        self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
+        self.classifier = classifier
+
+    def _check(self, inputs, targets=None):
+        super()._check(inputs)
+        if len(getattr(targets, "shape", ())) == 2:  # else one-hot
+            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y"))
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class BertSpanClassifier(_BertHead):
+    """BERT that finds the answer to a question in a text (section 4.2, figure 4c).
+
+    Inputs: those of `Bert`, the question as segment 0 and the text as segment 1. Outputs, a
+    dictionary of float32 logits: `start` and `end`, each `(batch, length)`, -1e9 at padding, so
+    that a softmax gives it nothing. Targets are positions with the same keys; for a question
+    without an answer both are 0, [CLS] (section 4.3).
+
+    Args:
+        backbone: A `Bert`, or a dictionary of its constructor's arguments.
+        dtype: Dtype or policy of the head. Defaults to the backbone's.
+        name: Name of the model.
+
+    Raises:
+        ValueError: For arrays of numpy: positions outside a row, and what `Bert` refuses.
+
+    Example:
+    ```python
+    model = kerasmodels.models.BertSpanClassifier(bert)
+    inputs = {"token_ids": np.array([[101, 7, 102, 8, 9, 102]]), "padding_mask": None,
+              "segment_ids": np.array([[0, 0, 0, 1, 1, 1]])}
+    model(inputs)["start"]  # (1, 6)
+    ```
+    """
+
+    _task = "span_classifier"
+
+    def __init__(self, backbone, dtype=None, name=None):
+        backbone, policy, sequence, _ = _start(backbone, dtype)
+        span = SpanProjection(truncated_normal(), dtype=policy, name=_names(name)("span"))
+        start, end = span(sequence, padding_mask=backbone.input["padding_mask"])
+        super().__init__(inputs=backbone.input, outputs={"start": start, "end": end}, name=name)
+        self._set_up(backbone, policy)
+        self.span = span
+
+    def _check(self, inputs, targets=None):
+        super()._check(inputs)
+        ids = inputs.get("token_ids") if isinstance(inputs, dict) else None
+        if ids is not None and isinstance(targets, dict):
+            length = ids.shape[1]
+            for name in ("start", "end"):
+                what, loss = "the positions of a row", _loss_of(self, name)
+                check_labels(name, targets.get(name), length, what, loss)
+
+
+def _start(backbone, dtype, needs_pooler=False):
+    """The backbone, the policy of the head, and the backbone's two outputs."""
+    if isinstance(backbone, dict):
+        backbone = Bert.from_config(backbone)
+    if not isinstance(backbone, Bert):
+        raise ValueError(
+            "`backbone` must be a Bert, or a dictionary of its constructor's arguments. "
+            f"Received: {backbone!r}"
+        )
+    if needs_pooler and backbone.pooler is None:
+        raise ValueError(
+            "This head reads the pooled output, and `backbone` has none: it was built with "
+            "pooler=False, or loaded from weights without a pooler"
+        )
+    policy = keras.dtype_policies.get(dtype or backbone.dtype_policy)
+    outputs = backbone.output
+    return backbone, policy, outputs["sequence_output"], outputs.get("pooled_output")
+
+
+def _names(model):
+    """Names of a head's layers: with the model's own before them, if it was given one.
+
+    So several heads of one encoder can be outputs of one `keras.Model`. A name that Keras chose
+    does not count, so that a model that is loaded has the names of the one that was saved.
+    """
+    chosen = model is None or re.fullmatch(r"bert_\w*classifier(_\d+)?", model)
+    return lambda layer: layer if chosen else f"{model}_{layer}"
+
+
+def _dense(units, policy, name, activation=None):
+    return keras.layers.Dense(
+        units,
+        activation=activation,
+        kernel_initializer=truncated_normal(),
+        dtype=policy,
+        name=name,
+    )
+
+
+def _float32(x, policy, name):
+    if policy.compute_dtype == "float32":
+        return x
+    return keras.layers.Activation("linear", dtype="float32", name=name)(x)
+
+
+def _loss_of(model, name):
+    """The loss of an output of a model that may not be compiled yet."""
+    loss = getattr(model, "loss", None)
+    return loss.get(name) if isinstance(loss, dict) else loss

@@ -1,0 +1,230 @@
+"""A vector for a sentence: BERT with pooling, as in Sentence-BERT.
+
+Nils Reimers, Iryna Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks",
+EMNLP 2019, arXiv:1908.10084.
+
+Implemented: the network of section 3 with the pooling MEAN (the paper's choice) or CLS, the
+normalization to length 1 that models for search have today, and the folders of the authors'
+library, sentence-transformers. Its training is left to a loss on the vectors.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasmodels.checkpoints import sentence_transformers
+from kerasmodels.data import BertTokenizer
+from kerasmodels.layers import MaskedAveragePooling
+from kerasmodels.models.bert import SIZES
+from kerasmodels.models.bert_heads import _BertHead, _start
+
+POOLINGS = ("mean", "cls")
+
+# For `embed`. A batch has as many tokens as `batch_size` texts of this length: long texts come
+# few at a time, which pads them less.
+_TYPICAL_LENGTH = 64
+_TEXTS_AT_A_TIME = 10_000  # that are split into pieces; these take more memory than their ids
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class BertSentenceEncoder(_BertHead):
+    """BERT that gives a vector for a text; similar texts have similar vectors.
+
+    Inputs: those of `Bert`. Output: float32 `(batch, hidden_dim)`. A row without any real token
+    has a finite vector, too. `embed` takes strings. `save_to_preset` writes a folder that
+    sentence-transformers loads, too, with the same vectors.
+
+    Args:
+        backbone: A `Bert`, or a dictionary of its constructor's arguments. Its pooler is not used.
+        pooling: `"mean"` of the real tokens' hidden states, or `"cls"`, that of [CLS].
+        normalize: Whether vectors have length 1, so that their products are cosines.
+        dtype: Dtype or policy; pooling is computed in float32 whatever it is. Defaults to the
+            backbone's.
+        name: Name of the model.
+
+    Attributes:
+        tokenizer: The `data.BertTokenizer` of the preset, or `None`; another can be set.
+
+    Raises:
+        ValueError: If there is no such pooling. For arrays of numpy: what `Bert` refuses.
+
+    Example:
+    ```python
+    encoder = kerasmodels.models.BertSentenceEncoder.from_preset(
+        "hf://sentence-transformers/all-MiniLM-L6-v2")
+    texts = ["A cat sits on the mat.", "There is a cat.", "Rates were cut by a quarter point."]
+    vectors = encoder.embed(texts)  # (3, 384)
+    vectors @ vectors.T  # cosines
+    ```
+    """
+
+    _task = "sentence_encoder"
+
+    def __init__(self, backbone, pooling="mean", normalize=True, dtype=None, name=None):
+        if pooling not in POOLINGS:
+            raise ValueError(
+                f"`pooling` must be one of {list(POOLINGS)}. Received: pooling={pooling!r}"
+            )
+        backbone, policy, sequence, _ = _start(backbone, dtype)
+        if pooling == "mean":
+            layer = MaskedAveragePooling(dtype="float32", name="pooling")
+            x = layer(sequence, padding_mask=backbone.input["padding_mask"])
+        else:
+            x = ops.cast(sequence[:, 0], "float32")
+        if normalize:
+            x = keras.layers.UnitNormalization(dtype="float32", name="normalize")(x)
+        super().__init__(inputs=backbone.input, outputs=x, name=name)  # (batch, hidden)
+        self._set_up(backbone, policy, pooling=pooling, normalize=normalize)
+
+    def embed(self, texts, batch_size=32, max_length=None, show_progress=None):
+        """Turns texts into vectors.
+
+        Texts of similar length go together, so that little of a batch is padding; lengths are
+        rounded up to few values, since TensorFlow and JAX compile for each.
+
+        Args:
+            texts: A list of strings.
+            batch_size: The most texts at a time. Long ones are fewer: at most 64 tokens times
+                `batch_size` are in a batch, unless one text has more.
+            max_length: The most tokens of a text, special ones included; the rest is cut off
+                without a warning, as sentence-transformers does. By default the tokenizer's
+                `max_sequence_length`, which a preset of sentence-transformers sets.
+            show_progress: Whether a bar shows how many texts are done. `None`: where there is
+                more than one batch and Keras's interactive logging is on.
+
+        Returns:
+            A float32 array `(len(texts), hidden_dim)`, in the order of the texts.
+
+        Raises:
+            ValueError: If there is no tokenizer, `texts` is no list of strings, `batch_size` is
+                not a positive integer, `max_length` is above the positions that the backbone has
+                or has no room for the special tokens, or the tokenizer does not fit the backbone.
+        """
+        rows = self._token_ids(texts, max_length)
+        order, batches = _batches(
+            np.array([len(row) for row in rows], "int64"),
+            batch_size,
+            self.backbone.max_sequence_length,
+        )
+        if show_progress is None:
+            show_progress = len(batches) > 1 and keras.config.is_interactive_logging_enabled()
+        progress = keras.utils.Progbar(len(rows), unit_name="text") if show_progress else None
+        vectors = np.zeros((len(rows), self.backbone.hidden_dim), "float32")
+        done = 0
+        for count, shape in batches:
+            places = order[done : done + count]
+            token_ids = np.full(shape, self.tokenizer.pad_id, "int32")
+            padding_mask = np.zeros(shape, bool)
+            for i, place in enumerate(places):
+                token_ids[i, : len(rows[place])] = rows[place]
+                padding_mask[i, : len(rows[place])] = True
+            inputs = {
+                "token_ids": token_ids,
+                "segment_ids": np.zeros(shape, "int32"),
+                "padding_mask": padding_mask,
+            }
+            vectors[places] = self.predict_on_batch(inputs)[:count]
+            done += count
+            if progress:
+                progress.update(done)
+        return vectors
+
+    def _token_ids(self, texts, max_length):
+        """The ids of each text, special tokens around it: a list of integer arrays."""
+        tokenizer, most = self.tokenizer, self.backbone.max_sequence_length
+        if tokenizer is None:
+            raise ValueError(
+                "`embed` needs a tokenizer, and the model has none. Load a preset with one, or set "
+                "`encoder.tokenizer` to the data.BertTokenizer of these weights"
+            )
+        if isinstance(texts, str):
+            raise ValueError(f"`texts` must be a list of strings. Received: {texts!r}")
+        if max_length is None:
+            max_length = min(tokenizer.max_sequence_length or most, most)
+        elif type(max_length) is not int or max_length not in range(2, most + 1):
+            raise ValueError(
+                "`max_length` must be an integer from 2, for the special tokens, to "
+                f"max_sequence_length={most}. Received: max_length={max_length!r}"
+            )
+        texts, rows = list(texts), []
+        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
+            for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_AT_A_TIME]):
+                ids = [tokenizer.cls_id, *ids[: max_length - 2], tokenizer.sep_id]
+                rows.append(np.array(ids, "int32"))
+        return rows
+
+    # === Saving ===
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """Builds a published model.
+
+        Args:
+            preset: A folder of sentence-transformers or `"hf://organisation/name"`
+                (`"hf://sentence-transformers/all-MiniLM-L6-v2"`): its pooling, its normalization,
+                and where it cuts texts, which becomes the tokenizer's `max_sequence_length`. Or a
+                BERT as `Bert.from_preset` takes it; as in sentence-transformers the vector is
+                then the mean, not normalized. Or a size, as there.
+            load_weights: Whether to load the weights. The named sizes have none: say `False`.
+            **kwargs: Constructor's arguments that replace the preset's. `backbone` is a dictionary
+                of those of `Bert`.
+
+        Returns:
+            The model. Its `tokenizer` is that of the folder, or `None`.
+
+        Raises:
+            FileNotFoundError: If a folder or one of its files is not there.
+            ValueError: If the preset is of another family, pools in another way or has further
+                modules, its tensors do not fit, or its tokenizer has more tokens than the
+                embedding.
+        """
+        if preset in SIZES:
+            return super().from_preset(preset, load_weights, **kwargs)
+        folder, arguments, text = sentence_transformers.read_folder(
+            preset, load_weights, BertTokenizer.FILES
+        )
+        model = cls._load(folder, SIZES, load_weights, {**arguments, **kwargs})
+        tokenizer, most = model.tokenizer, model.backbone.max_sequence_length
+        if tokenizer is not None:
+            if text["lowercase"] and not tokenizer.lowercase:
+                raise ValueError(
+                    f"preset={str(preset)!r}: {sentence_transformers.TEXT} has do_lower_case=true "
+                    "for a tokenizer that keeps case; only false can be read"
+                )
+            limit = text["max_length"] or tokenizer.max_sequence_length
+            tokenizer.max_sequence_length = min(limit or most, most)
+        return model
+
+
+def _batches(lengths, batch_size, max_length):
+    """The order in which rows are encoded, the longest first, and the batches of it.
+
+    Returns:
+        The places of the rows in order, and a list of `(count, shape)`: how many come next, and
+        the shape of their batch. The last one may have more rows than texts.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(
+            f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}"
+        )
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        width = int(lengths[order[start]])
+        width = min(_round_up(width), max_length)
+        rows = min(batch_size, max(1, batch_size * _TYPICAL_LENGTH // width))
+        count = min(rows, len(order) - start)
+        # Few shapes of the last one, too: a power of two.
+        rows = min(rows, 1 << (count - 1).bit_length())
+        batches.append((count, (rows, width)))
+        start += count
+    return order, batches
+
+
+def _round_up(length):
+    """8, 16, ..., 64, 80, ..., 128, 160, ..., 256, 320: at most a quarter more from 32 on.
+
+    JAX compiles anew for each: 20 up to 512.
+    """
+    step = max(8, (1 << (length - 1).bit_length()) // 8)
+    return -(-length // step) * step
