@@ -125,7 +125,7 @@ def embedding(packed):
     bert.tokenizer = tokenizer
     encoder = models.BertSentenceEncoder(bert)
     if packed:
-        return lambda: encoder.embed(texts, batch_size=32, show_progress=False)
+        return lambda: encoder.embed(texts, truncation=True, show_progress=False)
 
     def as_they_come():
         return [

@@ -166,7 +166,7 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="the peak, default 1e-3")
     parser.add_argument("--vocabulary", type=int, default=8000, help="pieces, default 8000")
     parser.add_argument("--layers", type=int, default=4, help="default 4")
-    parser.add_argument("--hidden", type=int, default=256, help="default 256; heads of 64")
+    parser.add_argument("--hidden", type=int, default=256, help="default 256; a head for each 64")
     parser.add_argument("--documents", type=int, help="only so many")
     parser.add_argument("--output", type=pathlib.Path, default="runs/bert_pretrain")
     arguments = parser.parse_args()

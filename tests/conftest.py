@@ -67,11 +67,9 @@ pytest.register_assert_rewrite("tests.kit")
 
 
 def pytest_collection_finish():
-    """What is there before the first test stays: looking through it again and again for garbage
-    takes a tenth of the time."""
+    """What is there before the first test stays, and is not looked through for garbage again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,8 @@ def read_folder(preset, load_weights=True, tokenizer_files=()):
     if not (folder / MODULES).is_file():
         return folder, {"pooling": "mean", "normalize": False}, _text(folder)
     modules = files.read_json(folder / MODULES, list)
+    if not all(isinstance(one, dict) and {"type", "path"} <= set(one) for one in modules):
+        raise ValueError(f"{str(folder / MODULES)!r} must say the type and the path of each module")
     kinds = [module["type"].rpartition(".")[-1] for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ValueError(

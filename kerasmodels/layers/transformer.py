@@ -78,6 +78,22 @@ class _Block(keras.layers.Layer):
         y = x + ops.cast(self.residual_dropout(y, training=training), x.dtype)
         return y if self.normalize_first else norm(y)
 
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        """As Keras's, for `keras.RematScope`, with floats alone as the recomputed arguments.
+
+        JAX would trace a flag such as `training`; TensorFlow takes no keywords in a graph, and
+        wants a gradient of a mask.
+        """
+        names = [k for k, v in kwargs.items() if _is_float(v)]
+        fixed = {k: v for k, v in kwargs.items() if k not in names}
+
+        def call(*tensors):
+            named = dict(zip(names, tensors[len(args) :], strict=True))
+            return layer_call(*tensors[: len(args)], **named, **fixed)
+
+        recomputed = super().rematerialized_call(call, *args)
+        return lambda *args, **kwargs: recomputed(*args, *(kwargs[name] for name in names))
+
     def compute_mask(self, inputs, previous_mask=None):
         """The output carries the mask of the input."""
         return previous_mask
@@ -96,6 +112,10 @@ class _Block(keras.layers.Layer):
             "window": self.window,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def _is_float(value):
+    return hasattr(value, "dtype") and keras.backend.is_float_dtype(value.dtype)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")

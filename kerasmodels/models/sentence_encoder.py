@@ -8,6 +8,8 @@ normalization to length 1 that models for search have today, and the folders of 
 library, sentence-transformers. Its training is left to a loss on the vectors.
 """
 
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
@@ -75,8 +77,9 @@ class BertSentenceEncoder(_BertHead):
             x = keras.layers.UnitNormalization(dtype="float32", name="normalize")(x)
         super().__init__(inputs=backbone.input, outputs=x, name=name)  # (batch, hidden)
         self._set_up(backbone, policy, pooling=pooling, normalize=normalize)
+        self._warned = False
 
-    def embed(self, texts, batch_size=32, max_length=None, show_progress=None):
+    def embed(self, texts, batch_size=32, max_length=None, truncation=None, show_progress=None):
         """Turns texts into vectors.
 
         Texts of similar length go together, so that little of a batch is padding; lengths are
@@ -86,9 +89,11 @@ class BertSentenceEncoder(_BertHead):
             texts: A list of strings.
             batch_size: The most texts at a time. Long ones are fewer: at most 64 tokens times
                 `batch_size` are in a batch, unless one text has more.
-            max_length: The most tokens of a text, special ones included; the rest is cut off
-                without a warning, as sentence-transformers does. By default the tokenizer's
-                `max_sequence_length`, which a preset of sentence-transformers sets.
+            max_length: The most tokens of a text, special ones included. By default the
+                tokenizer's `max_sequence_length`, which a preset of sentence-transformers sets.
+            truncation: What happens to a longer text. `True`: its end is cut off, as
+                sentence-transformers does. `False`: an error. `None`: it is cut, and the first
+                time a warning is given.
             show_progress: Whether a bar shows how many texts are done. `None`: where there is
                 more than one batch and Keras's interactive logging is on.
 
@@ -97,10 +102,11 @@ class BertSentenceEncoder(_BertHead):
 
         Raises:
             ValueError: If there is no tokenizer, `texts` is no list of strings, `batch_size` is
-                not a positive integer, `max_length` is above the positions that the backbone has
+                not a positive integer, a text is too long and `truncation=False`, `max_length` is
+                above the positions that the backbone has
                 or has no room for the special tokens, or the tokenizer does not fit the backbone.
         """
-        rows = self._token_ids(texts, max_length)
+        rows = self._token_ids(texts, max_length, truncation)
         order, batches = _batches(
             np.array([len(row) for row in rows], "int64"),
             batch_size,
@@ -129,7 +135,7 @@ class BertSentenceEncoder(_BertHead):
                 progress.update(done)
         return vectors
 
-    def _token_ids(self, texts, max_length):
+    def _token_ids(self, texts, max_length, truncation):
         """The ids of each text, special tokens around it: a list of integer arrays."""
         tokenizer, most = self.tokenizer, self.backbone.max_sequence_length
         if tokenizer is None:
@@ -146,11 +152,28 @@ class BertSentenceEncoder(_BertHead):
                 "`max_length` must be an integer from 2, for the special tokens, to "
                 f"max_sequence_length={most}. Received: max_length={max_length!r}"
             )
-        texts, rows = list(texts), []
+        if truncation not in (True, False, None):
+            raise ValueError(f"`truncation` must be True, False or None. Received: {truncation!r}")
+        texts, rows, long = list(texts), [], 0
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_AT_A_TIME]):
+                if len(ids) + 2 > max_length:
+                    long += 1
+                    if truncation is False:
+                        raise ValueError(
+                            f"Text {len(rows)} of `texts` has {len(ids) + 2} tokens, special ones "
+                            f"included; at most {max_length} are allowed. `truncation=True` cuts it"
+                        )
                 ids = [tokenizer.cls_id, *ids[: max_length - 2], tokenizer.sep_id]
                 rows.append(np.array(ids, "int32"))
+        if long and truncation is None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{long} of {len(rows)} texts are cut to {max_length} tokens. `truncation=True` "
+                "cuts without this warning, which is not repeated; `truncation=False` makes it an "
+                "error.",
+                stacklevel=3,
+            )
         return rows
 
     # === Saving ===

@@ -167,6 +167,7 @@ def module(name, path=""):
         ),
         ("modules.json", [module("Transformer")], r"\['Transformer'\]"),
         ("modules.json", {}, "JSON array, not dict"),
+        ("modules.json", [{"path": ""}], "must say the type and the path of each module"),
         ("modules.json", [module("Transformer", ".."), module("Pooling")], "'..', which does not"),
         ("modules.json", [module("Transformer", "/x"), module("Pooling")], "'/x', which does not"),
         (

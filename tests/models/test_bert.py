@@ -1,5 +1,6 @@
 """BERT's encoder: contracts, numpy, the paper's sizes, its insides, and cases C23 and C30."""
 
+import functools
 import json
 import math
 
@@ -9,6 +10,7 @@ import pytest
 from keras import ops
 
 from kerasmodels import model_cost
+from kerasmodels.layers import TransformerEncoderBlock
 from kerasmodels.layers.feed_forward import get_activation
 from kerasmodels.models import Bert
 from kerasmodels.models.bert import SIZES
@@ -252,6 +254,32 @@ def test_cost_is_counted():
 
 
 # ---- files --------------------------------------------------------------------------------------
+
+
+def test_rematerialisation_makes_the_same_step(monkeypatch):
+    """`keras.RematScope` computes the blocks anew in the backward pass, for their memory."""
+    calls, found, call = [], [], TransformerEncoderBlock.call
+
+    @functools.wraps(call)
+    def counted(*args, **kwargs):
+        calls.append(0)
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(TransformerEncoderBlock, "call", counted)
+    for names in ((), [f"encoder_block_{i}" for i in range(2)]):
+        keras.utils.set_random_seed(0)
+        with keras.RematScope("list_of_layers", layer_names=list(names)):
+            bert = Bert(**{**TINY, "dropout": 0.0, "attention_dropout": 0.0})
+        model = keras.Model(bert.input, bert.output["sequence_output"])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        calls.clear()
+        model.train_on_batch(data(), np.ones((2, 5, TINY["hidden_dim"]), "float32"))
+        found.append((len(calls), model.get_weights()))
+    (once, weights), (twice, others) = found
+    if keras.backend.backend() == "torch":  # the others compile
+        assert twice == once + 2
+    for plain, again in zip(weights, others, strict=True):
+        np.testing.assert_allclose(again, plain, rtol=1e-5, atol=1e-6)
 
 
 def test_config_is_readable_and_complete():

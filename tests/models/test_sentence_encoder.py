@@ -141,7 +141,17 @@ def test_few_texts_and_none(encoder, texts, expected):
 def test_texts_are_cut(encoder, texts, recwarn):
     long = texts[5]
     short = " ".join(long.split()[: LONGEST - 2])
-    assert_close(*encoder.embed([long, short]), rtol=0, atol=0)
+    encoder._warned = False
+    assert_close(*encoder.embed([long, short], truncation=True), rtol=0, atol=0)
+    assert not [w for w in recwarn if "cut" in str(w.message)]
+    for _ in range(2):
+        assert_close(*encoder.embed([long, short]), rtol=0, atol=0)
+    said = [str(w.message) for w in recwarn if "cut" in str(w.message)]
+    assert len(said) == 1 and said[0].startswith(f"1 of 2 texts are cut to {LONGEST} tokens.")
+    with pytest.raises(ValueError, match="Text 1 of `texts` has .* at most .* are allowed"):
+        encoder.embed([short, long], truncation=False)
+    with pytest.raises(ValueError, match="`truncation` must be True, False or None"):
+        encoder.embed([long], truncation="yes")
     cut = encoder.embed([long], max_length=10)
     assert_close(cut, encoder.embed([" ".join(long.split()[:8])]), rtol=0, atol=0)
     assert np.abs(cut - encoder.embed([long])).max() > 1e-3
@@ -152,7 +162,6 @@ def test_texts_are_cut(encoder, texts, recwarn):
         assert_close(whole, encoder.embed([short], max_length=LONGEST), rtol=0, atol=0)
     finally:
         encoder.tokenizer.max_sequence_length = LONGEST
-    assert not [w for w in recwarn if "cut" in str(w.message)]
 
 
 def test_progress(encoder, texts, capsys):
