@@ -334,10 +334,25 @@ class PortableModel(FitOnReplicas, keras.Model):
         state = tuple([scope.get_current_value(v) for v in variables] for variables in groups)
         return logs, state
 
+    @contextlib.contextmanager
+    def _new_to_jax(self, name):
+        """A step that is equal to none before.
+
+        Keras compiles the bound method, which equals that of an earlier `compile`: as long as
+        anything holds the old program, JAX takes that one, with the old loss.
+        """
+        step = getattr(self, name)
+        self.__dict__[name] = lambda *args: step(*args)
+        try:
+            yield
+        finally:
+            del self.__dict__[name]
+
     def make_train_function(self, force=False):
         """Keras's hook; see `trainer_guards`."""
         fresh = self.train_function is None or force
-        super().make_train_function(force)
+        with self._new_to_jax("train_step"):
+            super().make_train_function(force)
         if fresh and keras.backend.backend() == "jax":
             self.train_function = guard_jax_state(self, self.train_function)
         if fresh and keras.backend.backend() == "torch" and self.jit_compile:
@@ -347,7 +362,8 @@ class PortableModel(FitOnReplicas, keras.Model):
     def make_test_function(self, force=False):
         """Keras's hook; see `trainer_guards`."""
         fresh = self.test_function is None or force
-        super().make_test_function(force)
+        with self._new_to_jax("test_step"):
+            super().make_test_function(force)
         if fresh and keras.backend.backend() == "jax":
             self.test_function = guard_jax_state(self, self.test_function)
         return self.test_function

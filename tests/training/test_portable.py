@@ -402,3 +402,17 @@ def test_a_compiled_gradient_penalty_is_refused_on_torch(monkeypatch):
         model.fit(X, batch_size=24, verbose=0)
     model.compile("sgd", jit_compile=False)
     assert np.isfinite(model.fit(X, batch_size=24, verbose=0).history["loss"][0])
+
+
+def test_compiling_anew_forgets_the_old_step():
+    """Also while something holds the old one: JAX knows a program by its function."""
+    model, losses, held = Classifier(network()), [], []
+    for smoothing in (0.0, 0.5):
+        loss = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
+        model.compile(keras.optimizers.SGD(0.0), loss)
+        y = np.eye(3, dtype="float32")[Y]
+        logs = model.fit(X, y, batch_size=24, verbose=0, shuffle=False).history["loss"]
+        losses.append((logs[0], model.evaluate(X, y, verbose=0)))
+        held += [model.train_function, model.test_function]
+    assert abs(losses[0][0] - losses[1][0]) > 1e-3
+    assert abs(losses[0][1] - losses[1][1]) > 1e-3
