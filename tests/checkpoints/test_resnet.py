@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kerasmodels.checkpoints import ImageProcessor, resnet
+from kerasmodels.checkpoints import ImageProcessor, resnet, resnet_layouts, resnet_timm
 from kerasmodels.models import ResNet
 from kerasmodels.models.resnet import IMAGENET
 from tests.kit import assert_close, normal
@@ -364,7 +364,7 @@ def test_timm_both_ways(tmp_path):
 
 def test_configurations_of_timm():
     def read(**config):
-        return resnet.read_timm({"config.json": {"architecture": "resnet50"} | config}, {})
+        return resnet_timm.read_timm({"config.json": {"architecture": "resnet50"} | config}, {})
 
     net = {"depth": 50, "filters": (64, 128, 256, 512), "stride_in": "3x3"}
     head = {"num_classes": 1000, "class_names": None, "include_top": True}
@@ -403,7 +403,7 @@ def test_every_way_to_crop_is_said_to_timm(tmp_path):
         for crop in {1, size // 2, size * 7 // 8, size}:
             for shape in (size, (size, size)):
                 processor = ImageProcessor(shape, crop)
-                images = resnet._timm_images(processor.arguments)
+                images = resnet_timm._timm_images(processor.arguments)
                 assert math.floor(crop / images["crop_pct"]) == size
     (tmp_path / "config.json").write_text(json.dumps({"pretrained_cfg": images}))
     no_change = {"mean": [0.0] * 3, "std": [1.0] * 3}
@@ -415,7 +415,7 @@ def test_every_way_to_crop_is_said_to_timm(tmp_path):
         ImageProcessor(20),
         ImageProcessor(20, 20, scale=1),
     ):
-        assert resnet._timm_images(processor.arguments) is None
+        assert resnet_timm._timm_images(processor.arguments) is None
 
 
 # === Saving ===
@@ -463,9 +463,9 @@ def test_names_of_the_papers_nets(depth):
     import torch
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    assert resnet.NETS[depth] == IMAGENET[depth]
+    assert resnet_layouts.NETS[depth] == IMAGENET[depth]
     kind, blocks = IMAGENET[depth]
-    widths = [n * (4 if kind == "bottleneck" else 1) for n in resnet.FILTERS]
+    widths = [n * (4 if kind == "bottleneck" else 1) for n in resnet_layouts.FILTERS]
     with torch.device("meta"):
         config = ResNetConfig(layer_type=kind, depths=list(blocks), hidden_sizes=widths)
         nets = {"transformers": ResNetForImageClassification(config)}
