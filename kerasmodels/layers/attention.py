@@ -3,12 +3,16 @@
 import keras
 from keras import ops
 
+from kerasmodels.layers.fused_attention import fused_attention
 from kerasmodels.layers.initializers import fresh
 from kerasmodels.layers.masks import (
     causal_mask,
+    check_attention_mask,
     check_mask,
     combine_masks,
-    fits,
+    keep_rows,
+    own_rows,
+    rows_with_a_key,
     window_mask,
     with_implicit_mask,
 )
@@ -176,7 +180,7 @@ class MultiHeadAttention(keras.layers.Layer):
         check_mask("query_mask", query_mask, (batch, target))
         check_mask("value_mask", value_mask, (batch, source))
         check_mask("key_mask", key_mask, (batch, source))
-        _check_attention_mask(attention_mask, (batch, target, source), self.num_heads)
+        check_attention_mask(attention_mask, (batch, target, source), self.num_heads)
         key_mask = combine_masks(value_mask, key_mask)  # (batch, source)
 
         if attention_mask is not None:
@@ -195,7 +199,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.window is not None:
             if not dense_only and cache is None and query is (value if key is None else key):
                 out = self._windowed(q, keys, values, key_mask, use_causal_mask)
-                return self._project(_keep_rows(out, _own_rows(query_mask)))
+                return self._project(keep_rows(out, own_rows(query_mask)))
             start = 0 if cache_index is None else cache_index
             near = window_mask(target, source, self.window, start_index=start)
             attention_mask = combine_masks(attention_mask, near[None, None])
@@ -210,8 +214,8 @@ class MultiHeadAttention(keras.layers.Layer):
             mask = combine_masks(attention_mask, mask)
             rows = ops.transpose(ops.any(mask, axis=-1), (0, 2, 1))
         else:
-            rows = _rows_with_a_key(key_mask, use_causal_mask, target)
-        rows = combine_masks(rows, _own_rows(query_mask))
+            rows = rows_with_a_key(key_mask, use_causal_mask, target)
+        rows = combine_masks(rows, own_rows(query_mask))
 
         scores = None
         if return_attention_scores or dropout_active:
@@ -219,8 +223,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 mask = combine_masks(mask, causal_mask(target, source)[None, None])
             out, scores = self._attend_with_scores(q, keys, values, mask, rows, training)
         else:
-            out = _fused_attention(q, keys, values, mask, self._scale, use_causal_mask)
-        outputs = (self._project(_keep_rows(out, rows)),)
+            out = fused_attention(q, keys, values, mask, self._scale, use_causal_mask)
+        outputs = (self._project(keep_rows(out, rows)),)
         if return_attention_scores:
             outputs += (scores,)
         if cache is not None:
@@ -376,82 +380,13 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = ops.logical_and(  # padding, inside and at both ends, is no key
             allowed[None], flat(neighbours(key_mask), 3 * block)[:, None, :]
         )
-        out = _fused_attention(
+        out = fused_attention(
             q_blocks,
             flat(neighbours(keys), 3 * block),
             flat(neighbours(values), 3 * block),
             mask=mask[:, None],
             scale=self._scale,
         )
-        out = _keep_rows(out, ops.any(mask, axis=-1)[..., None])
+        out = keep_rows(out, ops.any(mask, axis=-1)[..., None])
         out = ops.reshape(out, (-1, blocks * block, self.num_heads, self.value_dim))
         return out[:, :length]
-
-
-def _own_rows(query_mask):
-    return None if query_mask is None else ops.expand_dims(ops.cast(query_mask, "bool"), -1)
-
-
-def _fused_attention(q, keys, values, mask, scale, is_causal=False):
-    """The backend's kernel, also for heads whose values have another size than their keys."""
-    key_dim, value_dim = keys.shape[-1], values.shape[-1]
-    if key_dim != value_dim:  # JAX's kernel wants one size: zeros add nothing to a product
-        size = max(key_dim, value_dim)
-        q, keys, values = (
-            ops.pad(x, ((0, 0), (0, 0), (0, 0), (0, size - x.shape[-1]))) for x in (q, keys, values)
-        )
-    dtype = q.dtype
-    if _lacks_float16_kernel(dtype):
-        q, keys, values = (ops.cast(x, "float32") for x in (q, keys, values))
-    out = ops.dot_product_attention(q, keys, values, mask=mask, scale=scale, is_causal=is_causal)
-    return ops.cast(out[..., :value_dim], dtype)
-
-
-def _lacks_float16_kernel(dtype):
-    """JAX compiles its float16 attention for GPUs alone ("F16_F16_F32 is not supported")."""
-    if keras.backend.backend() != "jax" or keras.backend.standardize_dtype(dtype) != "float16":
-        return False
-    return not keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
-
-
-def _rows_with_a_key(key_mask, causal, target):
-    """Which queries see a key under a padding mask, `(batch, target or 1, 1)`; None means all."""
-    if key_mask is None:
-        return None
-    has_key = ops.any(key_mask, axis=-1, keepdims=True)  # (batch, 1)
-    if causal:
-        # A query needs a real key at or before its own position: the place of the first real key
-        # tells, without a look through (target, source).
-        first = ops.cast(ops.argmax(ops.cast(key_mask, "int32"), axis=-1, keepdims=True), "int32")
-        has_key = ops.logical_and(has_key, ops.arange(target, dtype="int32")[None] >= first)
-    return ops.expand_dims(has_key, -1)
-
-
-def _keep_rows(x, rows):
-    """Zero, and no gradient, for `(batch, target, heads, size)` where `rows` is False."""
-    if rows is None:
-        return x
-    return ops.where(ops.expand_dims(rows, -1), x, ops.zeros((), dtype=x.dtype))
-
-
-def _check_attention_mask(mask, expected, num_heads):
-    if mask is None:
-        return
-    shape = tuple(mask.shape)
-    if len(shape) == 2:
-        raise ValueError(
-            "`attention_mask` must have shape (batch, target, source) or "
-            f"(batch, heads, target, source). Received: shape {shape}. For a padding mask of "
-            "shape (batch, source) use `value_mask`; for one mask for the whole batch add an "
-            "axis in front."
-        )
-    batch, target, source = expected
-    free = (batch, target) if len(shape) == 3 else (batch, num_heads, target)
-    # Those axes may be 1. Not so the source: (batch, source, 1) given by mistake would pass for
-    # "the same for all keys".
-    allowed = [1 if size == 1 else want for size, want in zip(shape, free, strict=False)]
-    if not fits(shape, (*allowed, source)):
-        raise ValueError(
-            f"`attention_mask` must have shape ({batch}, {target}, {source}) or "
-            f"({batch}, {num_heads}, {target}, {source}). Received: shape {shape}"
-        )

@@ -90,3 +90,52 @@ def with_implicit_mask(tensor, mask=None):
         Boolean tensor `(batch, length)`, or `None` when there is neither.
     """
     return combine_masks(mask, None if tensor is None else get_keras_mask(tensor))
+
+
+def own_rows(query_mask):
+    """Which queries are real, `(batch, target, 1)`; None means all."""
+    return None if query_mask is None else ops.expand_dims(ops.cast(query_mask, "bool"), -1)
+
+
+def rows_with_a_key(key_mask, causal, target):
+    """Which queries see a key under a padding mask, `(batch, target or 1, 1)`; None means all."""
+    if key_mask is None:
+        return None
+    has_key = ops.any(key_mask, axis=-1, keepdims=True)  # (batch, 1)
+    if causal:
+        # A query needs a real key at or before its own position: the place of the first real key
+        # tells, without a look through (target, source).
+        first = ops.cast(ops.argmax(ops.cast(key_mask, "int32"), axis=-1, keepdims=True), "int32")
+        has_key = ops.logical_and(has_key, ops.arange(target, dtype="int32")[None] >= first)
+    return ops.expand_dims(has_key, -1)
+
+
+def keep_rows(x, rows):
+    """Zero, and no gradient, for `(batch, target, heads, size)` where `rows` is False."""
+    if rows is None:
+        return x
+    return ops.where(ops.expand_dims(rows, -1), x, ops.zeros((), dtype=x.dtype))
+
+
+def check_attention_mask(mask, expected, num_heads):
+    """Refuses a mask that does not fit `expected`, (batch, target, source), or all its heads."""
+    if mask is None:
+        return
+    shape = tuple(mask.shape)
+    if len(shape) == 2:
+        raise ValueError(
+            "`attention_mask` must have shape (batch, target, source) or "
+            f"(batch, heads, target, source). Received: shape {shape}. For a padding mask of "
+            "shape (batch, source) use `value_mask`; for one mask for the whole batch add an "
+            "axis in front."
+        )
+    batch, target, source = expected
+    free = (batch, target) if len(shape) == 3 else (batch, num_heads, target)
+    # Those axes may be 1. Not so the source: (batch, source, 1) given by mistake would pass for
+    # "the same for all keys".
+    allowed = [1 if size == 1 else want for size, want in zip(shape, free, strict=False)]
+    if not fits(shape, (*allowed, source)):
+        raise ValueError(
+            f"`attention_mask` must have shape ({batch}, {target}, {source}) or "
+            f"({batch}, {num_heads}, {target}, {source}). Received: shape {shape}"
+        )
