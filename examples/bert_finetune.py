@@ -129,6 +129,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of split, order and new weights")
     parser.add_argument("--output", type=pathlib.Path, default="runs/bert_finetune")
     arguments = parser.parse_args()
+    if len(arguments.columns) not in (2, 3):
+        parser.error("--columns takes the names of the label and of one text or two")
     preset = arguments.preset or default_preset()
 
     # === Data ===
@@ -152,6 +154,8 @@ def main():
         )
 
     model = new_model(load_weights=True)
+    if model.tokenizer is None:
+        raise SystemExit(f"{preset} has no vocab.txt or tokenizer.json to cut texts into pieces")
     limit = min(arguments.max_length, model.backbone.max_sequence_length)
     inputs = [
         model.tokenizer(

@@ -20,6 +20,7 @@ transformers load, and `results.json`.
 
 import argparse
 import bz2
+import contextlib
 import json
 import pathlib
 import re
@@ -74,10 +75,10 @@ def write_documents(path, documents):
     path.write_text("\n\n".join("\n".join(d) for d in documents) + "\n", encoding="utf-8")
 
 
-def batches(paths, tokenizer, max_length, arguments, changing):
-    """The pairs of some files as batches, with masks that change from epoch to epoch or do not."""
+def batches(documents, tokenizer, max_length, arguments, epoch=None):
+    """The pairs of an epoch as batches; without an epoch those of the held-out documents."""
     pairs = data.SentencePairs(
-        data.read_documents(paths, tokenizer), max_length, next_sentence=not arguments.no_nsp
+        documents, max_length, next_sentence=not arguments.no_nsp, seed=epoch or 0
     )
     masking = data.MaskedLM(
         tokenizer.mask_id,
@@ -86,6 +87,7 @@ def batches(paths, tokenizer, max_length, arguments, changing):
         max_predictions=-(-max_length * 15 // 100),
         whole_word=arguments.whole_word,
         continues=[token.startswith("##") for token in tokenizer.tokens],
+        seed=epoch or 0,
     )
     return data.PretrainingData(
         pairs,
@@ -94,8 +96,8 @@ def batches(paths, tokenizer, max_length, arguments, changing):
         max_length,
         # As many tokens in every batch.
         batch_size=arguments.batch_size * LONG // max_length,
-        dynamic_masking=changing,
-        shuffle=changing,
+        dynamic_masking=epoch is not None,
+        shuffle=epoch is not None,
     )
 
 
@@ -109,20 +111,20 @@ def most_frequent_accuracy(train, test):
     return float(np.mean(pieces(test) == np.bincount(pieces(train)).argmax()))
 
 
-def train(bert, phases, test, arguments):
-    """Trains the model through the phases.
+def train(bert, epochs, test, arguments):
+    """Trains the model through the epochs.
 
     Args:
         bert: The encoder.
-        phases: Pairs of batches and the number of epochs.
+        epochs: The batches of each epoch.
         test: Held-out batches.
         arguments: Of the command line.
 
     Returns:
-        The `BertPretraining`, and the logs of both phases as one dictionary of lists.
+        The `BertPretraining`, and the logs of all epochs as one dictionary of lists.
     """
     model = models.BertPretraining(bert, next_sentence=not arguments.no_nsp)
-    steps = sum(len(batches) * epochs for batches, epochs in phases)
+    steps = sum(map(len, epochs))
     tasks = ["mlm"] if arguments.no_nsp else ["mlm", "nsp"]
     # The mean over what has a weight: masked positions, and pairs.
     losses = {task: training.SmoothedCrossEntropy(0.0, ignore_id=None) for task in tasks}
@@ -130,7 +132,10 @@ def train(bert, phases, test, arguments):
         "mlm": training.MaskedAccuracy(ignore_id=None, name="accuracy"),
         "nsp": keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
     }
-    model.compile(
+    trained = model
+    if arguments.accumulate > 1:
+        trained = training.GradientAccumulation(model, arguments.accumulate)
+    trained.compile(
         training.AdamW(
             training.WarmupLinear(arguments.learning_rate, max(1, steps // 10), steps + 1),
             weight_decay=0.01,
@@ -139,17 +144,16 @@ def train(bert, phases, test, arguments):
         losses,
         weighted_metrics={task: [metrics[task]] for task in tasks},
     )
-    logs, done = {}, 0
-    for batches_, epochs in phases:
-        history = model.fit(
+    logs = {}
+    for number, batches_ in enumerate(epochs):
+        history = trained.fit(
             batches_,
-            epochs=done + epochs,
-            initial_epoch=done,
+            epochs=number + 1,
+            initial_epoch=number,
             validation_data=test,
             verbose=2,
             shuffle=False,
         )
-        done += epochs
         for name, values in history.history.items():
             logs.setdefault(name, []).extend(values)
     return model, logs
@@ -161,6 +165,9 @@ def main():
     parser.add_argument("--texts", type=pathlib.Path, nargs="+", help="files of your own")
     parser.add_argument("--no-nsp", action="store_true", help="no next sentence prediction")
     parser.add_argument("--whole-word", action="store_true", help="mask whole words")
+    parser.add_argument("--accumulate", type=int, default=1, help="parts of a batch, default 1")
+    parser.add_argument("--dtype", default="float32", help="or mixed_bfloat16, mixed_float16")
+    parser.add_argument("--rematerialize", action="store_true", help="compute blocks anew")
     parser.add_argument("--epochs", type=int, default=20, help="default 20")
     parser.add_argument("--batch-size", type=int, default=32, help=f"of {LONG} tokens, default 32")
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="the peak, default 1e-3")
@@ -192,46 +199,49 @@ def main():
     tokenizer = data.BertTokenizer.train(learned_from, arguments.vocabulary)
     tokenizer.max_sequence_length = LONG
 
-    short, long = (
-        batches([files["train"]], tokenizer, length, arguments, changing=True)
-        for length in (SHORT, LONG)
-    )
-    test = batches([files["test"]], tokenizer, LONG, arguments, changing=False)
-    guess = most_frequent_accuracy(long, test)
+    documents = {name: list(data.read_documents(path, tokenizer)) for name, path in files.items()}
+    in_short = round(SHARE_OF_SHORT * arguments.epochs)
+    epochs = [
+        batches(documents["train"], tokenizer, LONG if i >= in_short else SHORT, arguments, i)
+        for i in range(arguments.epochs)
+    ]
+    test = batches(documents["test"], tokenizer, LONG, arguments)
+    guess = most_frequent_accuracy(epochs[-1], test)
     print(
         f"{len(order)} documents, {held_out} of them held out; {len(tokenizer)} word pieces; "
-        f"{len(short.pairs):,} short pairs and {len(long.pairs):,} long ones"
+        f"{len(epochs[0].pairs):,} short pairs in an epoch, {len(epochs[-1].pairs):,} long ones"
     )
 
     # === Model ===
-    bert = models.Bert(
-        len(tokenizer),
-        num_layers=arguments.layers,
-        num_heads=max(1, arguments.hidden // 64),
-        hidden_dim=arguments.hidden,
-        intermediate_dim=4 * arguments.hidden,
-        max_sequence_length=LONG,
-        # A model of this size that sees a text twenty times at most learns more without it.
-        dropout=0.0,
-        attention_dropout=0.0,
-    )
+    blocks = [f"encoder_block_{i}" for i in range(arguments.layers)]
+    rematerialize = keras.RematScope("list_of_layers", layer_names=blocks)
+    with rematerialize if arguments.rematerialize else contextlib.nullcontext():
+        bert = models.Bert(
+            len(tokenizer),
+            num_layers=arguments.layers,
+            num_heads=max(1, arguments.hidden // 64),
+            hidden_dim=arguments.hidden,
+            intermediate_dim=4 * arguments.hidden,
+            max_sequence_length=LONG,
+            # A model of this size that sees a text twenty times at most learns more without it.
+            dropout=0.0,
+            attention_dropout=0.0,
+            dtype=arguments.dtype,
+        )
     bert.tokenizer = tokenizer
-    in_short = round(SHARE_OF_SHORT * arguments.epochs)
-    phases = [(short, in_short), (long, arguments.epochs - in_short)]
     start = time.perf_counter()
-    model, logs = train(bert, phases, test, arguments)
+    model, logs = train(bert, epochs, test, arguments)
     seconds = time.perf_counter() - start
 
     # === Results ===
-    found = model.evaluate(test, verbose=0, return_dict=True)
-    mlm = found["accuracy" if arguments.no_nsp else "mlm_accuracy"]
+    mlm = logs["val_accuracy" if arguments.no_nsp else "val_mlm_accuracy"][-1]
     print(f"\nTrained for {seconds:.0f} s on {keras.backend.backend()}.")
     print(f"Masked pieces of held-out text: {100 * mlm:.1f} % right,")
     print(f"  {100 * guess:.1f} % by always guessing the most frequent one.")
     results = {"mlm_accuracy": mlm, "most_frequent": guess, "seconds": seconds, "logs": logs}
     if not arguments.no_nsp:
-        print(f"Next sentences of held-out text: {100 * found['nsp_accuracy']:.1f} % right")
-        results["nsp_accuracy"] = found["nsp_accuracy"]
+        results["nsp_accuracy"] = logs["val_nsp_accuracy"][-1]
+        print(f"Next sentences of held-out text: {100 * results['nsp_accuracy']:.1f} % right")
     print()
     for text, guesses in zip(BLANKS, model.fill_mask(BLANKS), strict=True):
         listed = ", ".join(f"{token} {probability:.2f}" for token, probability in guesses[0])

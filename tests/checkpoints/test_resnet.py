@@ -13,7 +13,7 @@ from keras import ops
 
 from kerasmodels.checkpoints import ImageProcessor, resnet, resnet_layouts, resnet_timm
 from kerasmodels.models import ResNet
-from kerasmodels.models.resnet import IMAGENET
+from kerasmodels.models.resnet_sizes import IMAGENET
 from tests.kit import assert_close, normal
 
 BASIC = dict(

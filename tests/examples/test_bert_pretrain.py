@@ -12,6 +12,9 @@ from tests.examples.scripts import assert_is_a_picture, load, run
 
 SMALL = ("--epochs", 2, "--layers", 1, "--hidden", 16, "--batch-size", 8, "--vocabulary", 120)
 
+ABLATION = ("--no-nsp", "--whole-word", "--accumulate", 2, "--rematerialize")
+ABLATION = (*ABLATION, "--dtype", "mixed_bfloat16")
+
 
 def write_documents(path, count):
     """Documents of three to six sentences that count, each from another number on."""
@@ -30,7 +33,7 @@ def write_documents(path, count):
     keras.backend.backend() != "torch",
     reason="compiling takes half a minute; model and data have tests on every backend",
 )
-@pytest.mark.parametrize("switches", [(), ("--no-nsp", "--whole-word")], ids=["nsp", "ablation"])
+@pytest.mark.parametrize("switches", [(), ABLATION], ids=["paper", "ablation"])
 def test_what_the_user_gets(switches, tmp_path):
     write_documents(tmp_path / "mine.txt", 20)
     output = tmp_path / "new" / "run"
