@@ -7,8 +7,9 @@ BACKEND ?= tensorflow
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what it imports; compiling all of TensorFlow and PyTorch takes longer than to unpack
-# them.
+# Python compiles what it imports and keeps it, unless it is told not to; compiling all of TensorFlow
+# and PyTorch takes longer than to unpack them.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TOKENIZERS_PARALLELISM ?= false

@@ -21,6 +21,10 @@ LOGICAL_DEVICES = {"tensorflow": 2, "jax": 8}
 def _prepare_tensorflow(devices):
     import tensorflow as tf
 
+    # Tests are tiny and run side by side: threads only wait for one another, and to optimize a
+    # graph takes longer than to run it.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(devices)]

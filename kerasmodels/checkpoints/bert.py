@@ -150,6 +150,7 @@ OTHERS = {
     "max_sequence_length": ("max_position_embeddings", 512),
     "num_segments": ("type_vocab_size", 2),
     "layer_norm_epsilon": ("layer_norm_eps", 1e-12),
+    "initializer_range": ("initializer_range", 0.02),
 }
 # What a Bert has not: only these values can be read.
 FIXED = {
@@ -211,7 +212,6 @@ def write_config(arguments):
         **{theirs: arguments[ours] for ours, theirs in SIZES.items()},
         **{theirs: arguments[ours] for ours, (theirs, _) in OTHERS.items()},
         "hidden_act": names[activation],
-        "initializer_range": 0.02,
     }
 
 

@@ -33,6 +33,22 @@ def check_sizes(**sizes):
     return {name: int(size) for name, size in sizes.items()}
 
 
+def check_initializer_range(stddev):
+    """Refuse a deviation of random weights that is no positive number.
+
+    Args:
+        stddev: As given to the constructor of `Bert`.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    number = isinstance(stddev, int | float | np.number) and not isinstance(stddev, bool)
+    if not number or not 0 < stddev < np.inf:
+        raise ValueError(
+            f"`initializer_range` must be a positive number. Received: initializer_range={stddev!r}"
+        )
+
+
 def check_tokenizer(tokenizer, vocabulary_size, where=""):
     """Refuse a tokenizer with more tokens than the embedding has rows.
 

@@ -117,7 +117,9 @@ class BertPretraining(_BertHead):
     def __init__(self, backbone, next_sentence=True, dtype=None, name=None):
         backbone, policy, sequence, pooled = _start(backbone, dtype, next_sentence)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        mlm_dense = _dense(backbone.hidden_dim, policy, "mlm_dense", activation=backbone.activation)
+        mlm_dense = _dense(
+            backbone, backbone.hidden_dim, policy, "mlm_dense", activation=backbone.activation
+        )
         mlm_norm = keras.layers.LayerNormalization(
             epsilon=backbone.layer_norm_epsilon, dtype=policy, name="mlm_norm"
         )
@@ -128,7 +130,7 @@ class BertPretraining(_BertHead):
         outputs = {"mlm": _float32(x, policy, "mlm")}  # (batch, predictions, vocabulary)
         nsp_dense = None
         if next_sentence:
-            nsp_dense = _dense(2, policy, "nsp_dense")
+            nsp_dense = _dense(backbone, 2, policy, "nsp_dense")
             outputs["nsp"] = _float32(nsp_dense(pooled), policy, "nsp")  # (batch, 2)
         inputs = {**backbone.input, "mask_positions": positions}
         super().__init__(inputs=inputs, outputs=outputs, name=name)
@@ -224,7 +226,7 @@ class BertClassifier(_BertHead):
         num_classes = int(num_classes)
         backbone, policy, _, pooled = _start(backbone, dtype, needs_pooler=True)
         own = _names(name)
-        classifier = _dense(num_classes, policy, own("classifier"))
+        classifier = _dense(backbone, num_classes, policy, own("classifier"))
         x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(pooled)
         logits = _float32(classifier(x), policy, own("logits"))  # (batch, num_classes)
         super().__init__(inputs=backbone.input, outputs=logits, name=name)
@@ -274,7 +276,7 @@ class BertTokenClassifier(_BertHead):
         num_classes = int(num_classes)
         backbone, policy, sequence, _ = _start(backbone, dtype)
         own = _names(name)
-        classifier = _dense(num_classes, policy, own("classifier"))
+        classifier = _dense(backbone, num_classes, policy, own("classifier"))
         x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(sequence)
         logits = _float32(classifier(x), policy, own("logits"))  # (batch, length, num_classes)
         super().__init__(inputs=backbone.input, outputs=logits, name=name)
@@ -318,7 +320,8 @@ class BertSpanClassifier(_BertHead):
 
     def __init__(self, backbone, dtype=None, name=None):
         backbone, policy, sequence, _ = _start(backbone, dtype)
-        span = SpanProjection(truncated_normal(), dtype=policy, name=_names(name)("span"))
+        initializer = truncated_normal(backbone.initializer_range)
+        span = SpanProjection(initializer, dtype=policy, name=_names(name)("span"))
         start, end = span(sequence, padding_mask=backbone.input["padding_mask"])
         super().__init__(inputs=backbone.input, outputs={"start": start, "end": end}, name=name)
         self._set_up(backbone, policy)
@@ -363,11 +366,11 @@ def _names(model):
     return lambda layer: layer if chosen else f"{model}_{layer}"
 
 
-def _dense(units, policy, name, activation=None):
+def _dense(backbone, units, policy, name, activation=None):
     return keras.layers.Dense(
         units,
         activation=activation,
-        kernel_initializer=truncated_normal(),
+        kernel_initializer=truncated_normal(backbone.initializer_range),
         dtype=policy,
         name=name,
     )

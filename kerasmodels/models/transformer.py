@@ -26,6 +26,7 @@ from kerasmodels.layers import (
 )
 from kerasmodels.layers.positions import position_layers
 from kerasmodels.models.frozen import KeepsFrozenLayers
+from kerasmodels.models.named_inputs import NamedInputs
 from kerasmodels.training import FitOnReplicas
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
@@ -50,7 +51,7 @@ _SEARCH = ("max_length", *_BEAM)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class Transformer(KeepsFrozenLayers, FitOnReplicas, keras.Model):
+class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
     """The encoder-decoder Transformer.
 
     Inputs, a dictionary (masks are boolean or 0/1, 1 = keep, or `None`: all is real):

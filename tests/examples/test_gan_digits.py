@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.examples.scripts import assert_is_a_picture, load, run
+from tests.kit import once
 
 # One run of each kind: DCGAN on TensorFlow, the MLP pair with labels on PyTorch. JAX compiles for
 # half a minute what `tests/models` has there.
@@ -35,6 +36,7 @@ def test_what_the_user_gets(tmp_path):
     assert images.shape == (3, 28, 28, 1) and np.abs(images).max() <= 1
 
 
+@once
 def test_digits_are_split_evenly():
     x_train, y_train, x_test, y_test = load("gan_digits").read_digits()
     assert x_train.shape == (4000, 28, 28, 1) and x_test.shape == (1000, 28, 28, 1)

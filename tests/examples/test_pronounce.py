@@ -10,6 +10,7 @@ import pytest
 
 from kerasmodels import data
 from tests.examples.scripts import assert_is_a_picture, load, run
+from tests.kit import once
 
 BACKEND = keras.backend.backend()
 WORDS = 60
@@ -118,6 +119,7 @@ def test_what_the_user_gets(example, tmp_path):
     assert served == [f"{word}\t{answer}" for word, answer, _ in shown]
 
 
+@once
 def test_the_words_are_split_as_stated(example):
     parts = example.read_dictionary()
     sizes = {name: len(part) for name, part in parts.items()}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.examples.scripts import assert_is_a_picture, load, run
+from tests.kit import once
 
 
 @pytest.mark.skipif(
@@ -33,6 +34,7 @@ def test_what_the_user_gets(tmp_path):
         assert_is_a_picture(tmp_path / picture)
 
 
+@once
 @pytest.mark.parametrize("size", [14, 28])
 def test_digits(size):
     example = load("resnet_depth")

@@ -3,12 +3,17 @@ calls."""
 
 import keras
 import numpy as np
+import pytest
 from keras import ops, tree
 
 
 def backend():
     """Name of the backend the suite runs on."""
     return keras.backend.backend()
+
+
+# For what no backend has a part in, and takes seconds.
+once = pytest.mark.skipif(backend() != "torch", reason="numpy alone: on one backend")
 
 
 def normal(*shape, seed=0, scale=1.0):

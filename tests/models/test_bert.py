@@ -12,7 +12,12 @@ from keras import ops
 from kerasmodels import model_cost
 from kerasmodels.layers import TransformerEncoderBlock
 from kerasmodels.layers.feed_forward import get_activation
-from kerasmodels.models import Bert
+from kerasmodels.models import (
+    Bert,
+    BertPretraining,
+    BertSpanClassifier,
+    BertTokenClassifier,
+)
 from kerasmodels.models.bert import SIZES
 from tests.kit import (
     assert_close,
@@ -125,6 +130,20 @@ def test_starts_as_the_authors_program():
     square = [k for k in kernels if k.shape == (64, 64)]
     assert len({k.tobytes() for k in square}) == len(square) == 5
     assert all((w == 0).all() for path, w in weights.items() if path.endswith("bias"))
+
+
+def test_initializer_range():
+    model = make(hidden_dim=64, num_layers=1, initializer_range=0.1)
+    heads = BertPretraining(model), BertTokenClassifier(model, 30), BertSpanClassifier(model)
+    weights = {w.path: to_numpy(w.value) for head in heads for w in head.weights}
+    kernels = [w for path, w in weights.items() if path.endswith(("kernel", "embeddings"))]
+    assert len(kernels) == 3 + 6 + 1 + 2 + 1 + 1
+    for kernel in kernels:  # of 128 numbers at least
+        assert 0.07 < kernel.std() < 0.11
+    assert Bert.from_config(model.get_config()).initializer_range == 0.1
+    for bad in (0, -0.1, float("nan"), None, "0.02"):
+        with pytest.raises(ValueError, match=f"`initializer_range`.*{bad}"):
+            make(initializer_range=bad)
 
 
 # ---- sizes --------------------------------------------------------------------------------------
