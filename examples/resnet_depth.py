@@ -207,7 +207,8 @@ def main():
         figure = plots.training_curves(
             means, "accuracy", error=True, steps_per_epoch=STEPS_PER_EPOCH
         )
-        figure.axes[0].set_ylim(0, 50)
+        worst = max(100 * (1 - run["val_accuracy"][-1]) for run in means.values())
+        figure.axes[0].set_ylim(0, max(50, 1.2 * worst))
         figure.savefig(output / path, dpi=150)
 
     draw("depth.png", {name: name for name in depth_nets})
