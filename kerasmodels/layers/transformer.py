@@ -1,5 +1,7 @@
 """The Transformer's encoder and decoder blocks (Vaswani et al. 2017, section 3.1, figure 1)."""
 
+import inspect
+
 import keras
 from keras import ops
 
@@ -10,6 +12,8 @@ from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
 class _Block(keras.layers.Layer):
     """What both blocks share: their arguments, their sub-layers and the residual connection."""
+
+    _masks = {}  # arguments that are padding masks, each with the argument it belongs to
 
     def __init__(
         self,
@@ -94,6 +98,20 @@ class _Block(keras.layers.Layer):
         recomputed = super().rematerialized_call(call, *args)
         return lambda *args, **kwargs: recomputed(*args, *(kwargs[name] for name in names))
 
+    def _check_masks(self, given):
+        for mask, owner in self._masks.items():
+            check_mask(mask, given.get(mask), given[owner].shape[:2])
+
+    def compute_output_spec(self, *args, **kwargs):
+        """As Keras's, which goes through all of `call`: here only for scores, caches and masks of
+        attention. So a model is built several times as fast."""
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        wanted = ("return_attention_scores", "attention_mask", "cache")
+        if any(given.get(name) not in (None, False) for name in wanted):
+            return super().compute_output_spec(*args, **kwargs)
+        self._check_masks(given)
+        return keras.KerasTensor(next(iter(given.values())).shape, dtype=self.compute_dtype)
+
     def compute_mask(self, inputs, previous_mask=None):
         """The output carries the mask of the input."""
         return previous_mask
@@ -155,8 +173,11 @@ class TransformerEncoderBlock(_Block):
     ```
     """
 
+    _masks = {"padding_mask": "inputs"}
+
     def build(self, inputs_shape):
         """Builds the sub-layers."""
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs_shape[-1]})
         self.self_attention = self._attention(inputs_shape[-1], "self_attention", self.window)
         self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_norm = self._norm("self_attention_norm")
@@ -172,7 +193,7 @@ class TransformerEncoderBlock(_Block):
         return_attention_scores=False,
     ):
         """Applies the block; see the class for the arguments."""
-        check_mask("padding_mask", padding_mask, inputs.shape[:2])
+        self._check_masks({"inputs": inputs, "padding_mask": padding_mask})
         padding_mask = with_implicit_mask(inputs, padding_mask)
         scores = []
 
@@ -239,9 +260,15 @@ class TransformerDecoderBlock(_Block):
     ```
     """
 
+    _masks = {
+        "decoder_padding_mask": "decoder_sequence",
+        "encoder_padding_mask": "encoder_sequence",
+    }
+
     def build(self, decoder_sequence_shape, encoder_sequence_shape):
         """Builds the sub-layers."""
         shape = decoder_sequence_shape
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: shape[-1]})
         self.self_attention = self._attention(shape[-1], "self_attention", self.window)
         self.self_attention.build(shape, shape)
         self.self_attention_norm = self._norm("self_attention_norm")
@@ -269,8 +296,14 @@ class TransformerDecoderBlock(_Block):
     ):
         """Applies the block; see the class for the arguments."""
         if cache is None:
-            check_mask("decoder_padding_mask", decoder_padding_mask, decoder_sequence.shape[:2])
-            check_mask("encoder_padding_mask", encoder_padding_mask, encoder_sequence.shape[:2])
+            self._check_masks(
+                {
+                    "decoder_sequence": decoder_sequence,
+                    "decoder_padding_mask": decoder_padding_mask,
+                    "encoder_sequence": encoder_sequence,
+                    "encoder_padding_mask": encoder_padding_mask,
+                }
+            )
         decoder_padding_mask = with_implicit_mask(decoder_sequence, decoder_padding_mask)
         encoder_padding_mask = with_implicit_mask(encoder_sequence, encoder_padding_mask)
         scores, new_cache = [], {}

@@ -10,11 +10,15 @@ class NamedInputs:
     unknown key in the alphabet goes to another input, and a mask may be made of positions.
 
     A model that checks more overrides `_check`. What `fit` and its kin are given is looked at
-    before Keras begins, since an error within leaves a model on JAX without its weights.
+    before Keras begins, since an error within leaves a model on JAX without its weights. Of a
+    generator only the step itself can see the keys.
     """
 
     def _check(self, inputs, targets=None):
-        """Refuse other keys than the model's."""
+        """Refuse bad inputs: here, other keys than the model's."""
+        self._check_keys(inputs)
+
+    def _check_keys(self, inputs):
         if isinstance(inputs, dict) and set(inputs) != set(self.input):
             raise ValueError(
                 f"`inputs` must have the keys {sorted(self.input)}; an optional one may be None. "
@@ -22,7 +26,10 @@ class NamedInputs:
             )
 
     def _check_data(self, x, y=None):
-        """Likewise of what `fit` and its kin take: arrays, or the first batch of a PyDataset."""
+        """Likewise of what `fit` and its kin take: arrays, a tf.data pipeline, a PyDataset."""
+        if hasattr(x, "element_spec"):
+            spec = x.element_spec
+            return self._check_keys(spec[0] if isinstance(spec, tuple | list) else spec)
         if not isinstance(x, keras.utils.PyDataset):
             return self._check(x, y)
         batch = x[0]
@@ -33,8 +40,13 @@ class NamedInputs:
         self._check(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
+    def call(self, inputs, training=None, mask=None):
+        """Computes the outputs; steps on JAX begin here, past `__call__`."""
+        self._check_keys(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
     def fit(self, x=None, y=None, *args, **kwargs):
-        """As `keras.Model.fit`; arrays of numpy and a first batch are checked first."""
+        """As `keras.Model.fit`; what can be looked at is checked first."""
         self._check_data(x, y)
         validation = kwargs.get("validation_data", args[5] if len(args) > 5 else None)
         if isinstance(validation, tuple | list):
@@ -44,12 +56,12 @@ class NamedInputs:
         return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
-        """As `keras.Model.evaluate`; arrays of numpy and a first batch are checked first."""
+        """As `keras.Model.evaluate`; what can be looked at is checked first."""
         self._check_data(x, y)
         return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
-        """As `keras.Model.predict`; arrays of numpy and a first batch are checked first."""
+        """As `keras.Model.predict`; what can be looked at is checked first."""
         self._check_data(x)
         return super().predict(x, *args, **kwargs)
 

@@ -46,3 +46,25 @@ def test_keys(make):
     inputs.popitem()
     with pytest.raises(ValueError, match="must have the keys"):
         model(inputs)
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("kind", ["pipeline", "generator"])
+def test_streams(method, kind):
+    tf = pytest.importorskip("tensorflow")
+    model = bert()
+    model.compile("sgd", {"pooled_output": "mse"})
+
+    def stream(**more):
+        row = {"token_ids": IDS, "segment_ids": 0 * IDS, "padding_mask": IDS > 0, **more}
+        batch = (row, {"pooled_output": np.zeros((1, 4), "float32")})
+        batch = batch[:1] if method == "predict" else batch
+        if kind == "pipeline":
+            return tf.data.Dataset.from_tensors(batch)
+        return (batch for _ in range(1))
+
+    getattr(model, method)(stream(), verbose=0)
+    with pytest.raises(ValueError, match="must have the keys .*offsets"):
+        getattr(model, method)(stream(offsets=IDS), verbose=0)
+    if kind == "pipeline":  # an error within Keras's step takes a model's weights on JAX
+        model(next(iter(stream()))[0])
