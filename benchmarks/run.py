@@ -309,29 +309,38 @@ def embedding(rounds):
         race(title, contestants, 0, rounds, unit="texts/s", amount=160)
 
 
-def imports(rounds):
-    """What `import kerasmodels` costs over `import keras`, in fresh processes."""
-    code = (
-        "import time, keras; start = time.perf_counter(); import kerasmodels; "
-        "print(time.perf_counter() - start)"
-    )
-    print("\n## Import\n\n| backend | s over `import keras` |\n|---|---|")
+def startup(rounds):
+    """What `import kerasmodels` costs over `import keras`, and BERT-base, in fresh processes."""
+    makes = {
+        "kerasmodels": "kerasmodels.models.Bert(30522)",
+        "keras_hub": "keras_hub.models.BertBackbone(30522, 12, 12, 768, 3072)",
+    }
+    print("\n## Start-up\n\n| backend | package | import, s | BERT-base, s | MB |")
+    print("|---|---|---|---|---|")
     for backend in BACKENDS:
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        seconds = [
-            float(
-                subprocess.check_output(
+        runs = {package: [] for package in makes}
+        for _ in range(rounds):
+            for package, make in makes.items():
+                code = (
+                    "import resource, time, keras; times = [time.perf_counter()]; "
+                    f"import {package}; times.append(time.perf_counter()); "
+                    f"model = {make}; times.append(time.perf_counter()); "
+                    "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024; "
+                    "print(times[1] - times[0], times[2] - times[1], peak)"
+                )
+                said = subprocess.check_output(
                     [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
                 )
-            )
-            for _ in range(rounds)
-        ]
-        print(f"| {backend} | {statistics.median(seconds):.3f} |")
+                runs[package].append([float(number) for number in said.split()])
+        for package, found in runs.items():
+            imported, made, peak = map(statistics.median, zip(*found, strict=True))
+            print(f"| {backend} | {package} | {imported:.2f} | {made:.2f} | {peak:.0f} |")
 
 
 def main():
     """Runs what is asked for."""
-    functions = (imports, training, classifier, gan, resnet, loading)
+    functions = (startup, training, classifier, gan, resnet, loading)
     functions += (bert, embedding, generation, length, cache)
     races = {f.__name__: f for f in functions}
     arguments = argparse.ArgumentParser(
