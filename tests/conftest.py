@@ -11,12 +11,24 @@ import gc
 import os
 import pathlib
 
+import pytest
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("MPLBACKEND", "agg")
+# Tests are tiny and run side by side, here and in the processes that they start: more threads only
+# wait for one another.
+for threads in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    os.environ.setdefault(threads, "1")
+# What JAX compiled is kept, which makes every run after the first faster; small things are sooner
+# compiled than written.
+CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
-CACHE = pathlib.Path(__file__).parents[1] / ".pytest_cache"
 LOGICAL_DEVICES = {"tensorflow": 2, "jax": 8}
+pytest.register_assert_rewrite("tests.kit")
 
 
 def _prepare_tensorflow(devices):
@@ -30,9 +42,7 @@ def _prepare_tensorflow(devices):
         **{**kwargs, "debug_name": ""}
     )
 
-    # Tests are tiny and run side by side: threads only wait for one another, and to optimize a
-    # graph takes longer than to run it.
-    tf.config.threading.set_intra_op_parallelism_threads(1)
+    # To optimize a graph takes longer than to run it.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
@@ -41,8 +51,7 @@ def _prepare_tensorflow(devices):
 
 
 def _prepare_jax(devices):
-    # Tests compile much and compute little: optimize little, and keep what was compiled, which
-    # makes every run after the first several times faster.
+    # Tests compile much and compute little: optimize little.
     fast = (
         "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
         "--xla_cpu_use_fusion_emitters=false"
@@ -55,42 +64,42 @@ def _prepare_jax(devices):
     # One context for all that is compiled: JAX makes a new one for each, an eighth of the suite.
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
     jax.config.update("jax_num_cpu_devices", devices)
-    jax.config.update("jax_compilation_cache_dir", str(CACHE / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def _prepare_torch():
     import torch
 
-    # Tests are tiny, and run side by side: more threads only wait for one another.
-    torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-backend = os.environ["KERAS_BACKEND"]
-if backend == "tensorflow":
-    _prepare_tensorflow(LOGICAL_DEVICES["tensorflow"])
-elif backend == "jax":
-    _prepare_jax(LOGICAL_DEVICES["jax"])
-elif backend == "torch":
-    _prepare_torch()
-
-import keras  # noqa: E402
-import pytest  # noqa: E402
-
-pytest.register_assert_rewrite("tests.kit")
+def pytest_configure(config):
+    """Prepares the backend, but not in a process that only hands tests out to others."""
+    if config.getoption("numprocesses", None):
+        return
+    backend = os.environ["KERAS_BACKEND"]
+    if backend == "tensorflow":
+        _prepare_tensorflow(LOGICAL_DEVICES["tensorflow"])
+    elif backend == "jax":
+        _prepare_jax(LOGICAL_DEVICES["jax"])
+    elif backend == "torch":
+        _prepare_torch()
 
 
 def pytest_collection_finish():
-    """What is there before the first test stays, and is not looked through for garbage again."""
+    """What is there before the first test stays, and is not looked through for garbage again.
+
+    What comes later is looked through less often: it took a twentieth of the time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 @pytest.fixture(autouse=True)
 def same_start():
     """Seed every generator, and undo what a test may leave behind for the next one."""
+    import keras
+
     keras.utils.set_random_seed(20170612)
     yield
     keras.config.set_dtype_policy("float32")

@@ -28,11 +28,6 @@ def run(script, *arguments):
         **os.environ,
         "KERAS_BACKEND": keras.backend.backend(),
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "OMP_NUM_THREADS": "1",  # PyTorch's threads wait for one another on a busy machine
-        # As `conftest` has it for the tests' own process: what was compiled is kept.
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / f"{script}.py", *map(str, arguments)],
