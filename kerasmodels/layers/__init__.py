@@ -4,6 +4,7 @@ from kerasmodels.layers.attention import MultiHeadAttention
 from kerasmodels.layers.augmentation import RandomPadCrop
 from kerasmodels.layers.batch_normalization import BatchNormalization
 from kerasmodels.layers.convolution import Conv2D, Conv2DTranspose
+from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.embeddings import LogitBias, SegmentEmbedding, TokenEmbedding
 from kerasmodels.layers.feed_forward import FeedForward, gelu_tanh
 from kerasmodels.layers.image_preprocessing import ImagePreprocessing
@@ -24,6 +25,7 @@ __all__ = [
     "ClassToken",
     "Conv2D",
     "Conv2DTranspose",
+    "Dense",
     "FeedForward",
     "GatherPositions",
     "ImagePreprocessing",

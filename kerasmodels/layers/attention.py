@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.fused_attention import fused_attention
 from kerasmodels.layers.initializers import fresh
 from kerasmodels.layers.masks import (
@@ -127,7 +128,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key_shape = key_shape or value_shape
 
         def dense(units, input_shape, name):
-            layer = keras.layers.Dense(
+            layer = Dense(
                 units,
                 use_bias=self.use_bias,
                 kernel_initializer=fresh(self.kernel_initializer),

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.initializers import fresh
 
 
@@ -83,7 +84,7 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, inputs_shape):
         """Builds the two projections."""
-        self.intermediate_dense = keras.layers.Dense(
+        self.intermediate_dense = Dense(
             self.intermediate_dim,
             activation=self.activation,
             kernel_initializer=fresh(self.kernel_initializer),
@@ -91,7 +92,7 @@ class FeedForward(keras.layers.Layer):
             name="intermediate",
         )
         self.intermediate_dense.build(inputs_shape)
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = Dense(
             inputs_shape[-1],
             kernel_initializer=fresh(self.kernel_initializer),
             dtype=self.dtype_policy,
