@@ -222,7 +222,9 @@ class MultiHeadAttention(keras.layers.Layer):
         if return_attention_scores or dropout_active:
             if use_causal_mask:
                 mask = combine_masks(mask, causal_mask(target, source)[None, None])
-            out, scores = self._attend_with_scores(q, keys, values, mask, rows, training)
+            out, scores = self._attend_with_scores(q, keys, values, mask, training)
+            if return_attention_scores and rows is not None:
+                scores = ops.where(ops.transpose(rows, (0, 2, 1))[..., None], scores, 0.0)
         else:
             out = fused_attention(q, keys, values, mask, self._scale, use_causal_mask)
         outputs = (self._project(keep_rows(out, rows)),)
@@ -330,16 +332,14 @@ class MultiHeadAttention(keras.layers.Layer):
         written = tuple(write(*pair) for pair in zip(cache, (keys, values), strict=True))
         return written, *(ops.transpose(part, (0, 2, 1, 3)) for part in written)
 
-    def _attend_with_scores(self, q, keys, values, mask, rows, training):
+    def _attend_with_scores(self, q, keys, values, mask, training):
         q = ops.multiply(q, ops.cast(self._scale, q.dtype))
         logits = ops.einsum("bthd,bshd->bhts", q, keys)  # (batch, heads, target, source)
         logits = ops.cast(logits, "float32")  # the softmax is float32 whatever the policy
         if mask is not None:
-            logits = ops.where(mask, logits, ops.cast(-1e30, "float32"))
-        scores = ops.softmax(logits, axis=-1)
-        if rows is not None:
-            scores = ops.where(ops.transpose(rows, (0, 2, 1))[..., None], scores, 0.0)
-        scores = ops.cast(scores, self.compute_dtype)
+            # As a choice, since a score is lost in 1e30; but the gradient takes no pass for a sum.
+            logits = logits + ops.where(mask, ops.cast(0.0, "float32"), ops.cast(-1e30, "float32"))
+        scores = ops.cast(ops.softmax(logits, axis=-1), self.compute_dtype)
         weights = self.weight_dropout(scores, training=training)
         return ops.einsum("bhts,bshd->bthd", weights, values), scores
 
