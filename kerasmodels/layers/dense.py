@@ -33,7 +33,7 @@ class Dense(keras.layers.Dense):
 
     def call(self, inputs, training=None):
         """Applies the layer; see the class for the arguments."""
-        if len(inputs.shape) == 2:
+        if len(inputs.shape) == 2 or keras.backend.backend() == "torch":  # which does so itself
             return super().call(inputs, training=training)
         # (batch, ..., input_dim) -> (rows, input_dim) -> (rows, units) -> (batch, ..., units)
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
