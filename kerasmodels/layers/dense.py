@@ -9,8 +9,9 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` by a product of two matrices, whatever the rank of the inputs.
 
     TensorFlow's graph optimizer melts such a product with the bias and the activation that follow:
-    a BERT takes four fifths of the time for it in bfloat16. On JAX the gradient of Keras's product
-    with respect to the kernel takes up to twice as long. Weights and numbers are Keras's.
+    a BERT takes four fifths of the time for it in bfloat16. With JAX on a CPU the gradient of
+    Keras's product with respect to the kernel takes up to twice as long. Weights and numbers are
+    Keras's.
 
     Args:
         *args: As in Keras.

@@ -105,11 +105,13 @@ class _Block(keras.layers.Layer):
     def compute_output_spec(self, *args, **kwargs):
         """Tells the output without going through `call`, so that models are built much faster.
 
-        For scores, caches and masks of attention it does as Keras.
+        For scores, caches, masks of attention and another's `call` it does as Keras.
         """
         given = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        wanted = ("return_attention_scores", "attention_mask", "cache")
-        if any(given.get(name) not in (None, False) for name in wanted):
+        asked = ("return_attention_scores", "attention_mask", "cache")
+        if type(self).call.__module__ != __name__ or any(
+            given.get(name) not in (None, False) for name in asked
+        ):
             return super().compute_output_spec(*args, **kwargs)
         self._check_masks(given)
         return keras.KerasTensor(next(iter(given.values())).shape, dtype=self.compute_dtype)

@@ -361,6 +361,26 @@ def test_bad_input(make, says):
         assert words in str(error.value)
 
 
+class WithMean(TransformerEncoderBlock):
+    """A block with another output."""
+
+    def call(self, inputs):
+        y = super().call(inputs)
+        return y, ops.mean(y, axis=1)
+
+
+def test_a_symbolic_call_sees_another_call_and_bad_shapes():
+    x = keras.Input((5, 8))
+    sequence, mean = WithMean(2, 16)(x)
+    assert sequence.shape == (None, 5, 8) and mean.shape == (None, 8)
+    block = encoder()
+    block(x)
+    with pytest.raises(ValueError, match="axis -1"):
+        block(keras.Input((5, 6)))
+    with pytest.raises(ValueError, match="padding_mask"):
+        block(x, padding_mask=keras.Input((4,)))
+
+
 def test_the_same_weights_serve_both_orders():
     """Post- and pre-norm differ in nothing but the order."""
     one, other = encoder(), encoder(normalize_first=True)
