@@ -1,7 +1,5 @@
 """Position-wise feed-forward network (Vaswani et al. 2017, section 3.3), and its activations."""
 
-import math
-
 import keras
 from keras import ops
 
@@ -24,16 +22,6 @@ def gelu_tanh(x):
     return ops.gelu(x, approximate=True)
 
 
-@keras.saving.register_keras_serializable(package="kerasmodels")
-def _gelu_by_erf(x):
-    """The exact GELU, `x * (1 + erf(x / sqrt(2))) / 2`, for JAX.
-
-    JAX goes by erfc, which XLA writes out as exponentials: a thirtieth of a BERT's time.
-    """
-    exact = ops.cast(x, "float32")
-    return ops.cast(0.5 * exact * (1.0 + ops.erf(exact * math.sqrt(0.5))), x.dtype)
-
-
 def get_activation(activation):
     """As `keras.activations.get`, which does not know the name `"gelu_tanh"`.
 
@@ -46,17 +34,12 @@ def get_activation(activation):
     Raises:
         ValueError: If there is no activation of this name.
     """
-    if activation == "gelu_tanh":
-        return gelu_tanh
-    found = keras.activations.get(activation)
-    is_slow = keras.backend.backend() == "jax" and found is keras.activations.gelu
-    return _gelu_by_erf if is_slow else found
+    return gelu_tanh if activation == "gelu_tanh" else keras.activations.get(activation)
 
 
 def serialize_activation(activation):
     """As `keras.activations.serialize`, with a name for `gelu_tanh`."""
-    name = {gelu_tanh: "gelu_tanh", _gelu_by_erf: "gelu"}.get(activation)
-    return name or keras.activations.serialize(activation)
+    return "gelu_tanh" if activation is gelu_tanh else keras.activations.serialize(activation)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")

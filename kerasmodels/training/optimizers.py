@@ -139,6 +139,44 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
         if variables:
             super()._apply_weight_decay(variables)
 
+    def _parallel_update_step(self, grads, variables, learning_rate):
+        """Updates all variables at once (PyTorch), on a CPU in one pass over memory, not twelve."""
+        import torch
+
+        places = [self._get_variable_index(v) for v in variables]
+        values = [v.value for v in variables]
+        first = [self._momentums[i].value for i in places]
+        second = [self._velocities[i].value for i in places]
+        # The kernel goes through memory, whatever the order of the axes there.
+        grads = [
+            g if g.stride() == x.stride() else torch.empty_like(x).copy_(g)
+            for g, x in zip(grads, values, strict=True)
+        ]
+        fits = all(
+            y.device.type == "cpu" and y.dtype == torch.float32 and y.stride() == x.stride()
+            for x, *others in zip(values, grads, first, second, strict=True)
+            for y in (x, *others)
+        )
+        if self.amsgrad or not fits:
+            return super()._parallel_update_step(grads, variables, learning_rate)
+        step = self.iterations.value.float() + 1
+        torch._fused_adam_(
+            values,
+            grads,
+            first,
+            second,
+            [],
+            [step] * len(values),
+            lr=float(learning_rate),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            weight_decay=0.0,  # Keras has taken it off before
+            # Keras adds it to the root before the correction of its bias, PyTorch after.
+            eps=self.epsilon / float(1 - self.beta_2**step) ** 0.5,
+            amsgrad=False,
+            maximize=False,
+        )
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class SGD(_SelectiveWeightDecay, _KerasSGD):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from kerasmodels.layers import Conv2D
 from kerasmodels.training import SGD, AdamW, WarmupInverseSqrt
 from tests.kit.replicas import two_replicas
 
@@ -87,6 +88,22 @@ def test_updates_are_those_of_keras():
             optimizer.apply([ops.convert_to_tensor(g) for g in gradients], variables)
     for a, b in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 0.01}, {"amsgrad": True}])
+def test_updates_reach_weights_in_any_order_of_memory(options):
+    # `Conv2D` keeps its kernel in PyTorch's order there; a gradient may come in either.
+    found = []
+    for optimizer in (AdamW(0.01, 0.1, **options), keras.optimizers.AdamW(0.01, 0.1, **options)):
+        keras.utils.set_random_seed(0)
+        layer = Conv2D(3, (2, 4), use_bias=False)
+        layer.build((None, 8, 8, 5))
+        rng = np.random.default_rng(0)
+        for _ in range(4):
+            gradient = ops.convert_to_tensor(rng.normal(size=layer.kernel.shape).astype("float32"))
+            optimizer.apply([gradient], [layer.kernel])
+        found.append(ops.convert_to_numpy(layer.kernel))
+    np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-6)
 
 
 def test_decay_alone_goes_through_the_momentum():
