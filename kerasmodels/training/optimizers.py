@@ -157,7 +157,8 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
             for x, *others in zip(values, grads, first, second, strict=True)
             for y in (x, *others)
         )
-        if self.amsgrad or not fits:
+        # Nor can PyTorch's compiler read the numbers below; it makes a kernel of its own.
+        if self.amsgrad or not fits or torch.compiler.is_compiling():
             return super()._parallel_update_step(grads, variables, learning_rate)
         step = self.iterations.value.float() + 1
         torch._fused_adam_(

@@ -106,6 +106,20 @@ def test_updates_reach_weights_in_any_order_of_memory(options):
     np.testing.assert_allclose(*found, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch has a kernel of its own")
+def test_a_compiled_step_equals_an_eager_one(rng):
+    x = rng.normal(size=(32, 4)).astype("float32")
+    found = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile(AdamW(WarmupInverseSqrt(8, 4)), "mse", jit_compile=jit_compile)
+        model.fit(x, x[:, :1], batch_size=8, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    for eager, compiled in zip(*found, strict=True):
+        np.testing.assert_allclose(eager, compiled, rtol=1e-5, atol=1e-5)
+
+
 def test_decay_alone_goes_through_the_momentum():
     def left(optimizer):
         weight = keras.Variable([1.0])
