@@ -145,6 +145,35 @@ def test_one_input_and_a_second_export(tmp_path):
 
 
 @saves
+def test_ids_that_a_saved_model_has_no_room_for(tmp_path):
+    """Errors, where JAX would answer NaN."""
+    import tensorflow as tf
+
+    sizes = dict(num_layers=1, num_heads=1, hidden_dim=4, intermediate_dim=8)
+    model = models.BertPretraining(models.Bert(9, **sizes, max_sequence_length=4))
+    export.saved_model(model, tmp_path / "model")
+    served = tf.saved_model.load(tmp_path / "model")
+    ids = np.array([[2, 5, 3]], "int32")
+    inputs = {"token_ids": ids, "segment_ids": 0 * ids, "mask_positions": ids[:, :1]}
+    np.testing.assert_allclose(
+        served.serve(inputs)["mlm"], to_numpy(model({**inputs, "padding_mask": None})["mlm"]), 1e-5
+    )
+    for name, wrong, message in (
+        ("token_ids", 0 * ids + 9, r"`token_ids` must be in \[0, 9\)"),
+        ("token_ids", 0 * ids - 1, r"`token_ids` must be in \[0, 9\)"),
+        ("segment_ids", 0 * ids + 2, r"`segment_ids` must be in \[0, 2\)"),
+        ("mask_positions", 0 * ids[:, :1] + 3, "`mask_positions` must be .* length of `tok"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            served.serve({**inputs, name: wrong})
+    long = {name: np.zeros((1, 5), "int32") for name in ("token_ids", "segment_ids")}
+    # TensorFlow may see for itself that the table is too short.
+    error = (tf.errors.InvalidArgumentError, ValueError)
+    with pytest.raises(error, match="at most 4 tokens|Dimensions must be equal, but are 5 and 4"):
+        served.serve({**inputs, **long})
+
+
+@saves
 def test_sampling_draws_in_the_graph(tmp_path):
     import tensorflow as tf
 

@@ -6,6 +6,7 @@ import keras
 from keras import ops, tree
 
 from kerasmodels.export.inputs import dimensions_of, masks_of, names_of, with_masks
+from kerasmodels.training.input_checks import assert_ids
 
 
 def require_saved_model(instead):
@@ -45,6 +46,7 @@ class Archive:
         import tensorflow as tf
 
         pad_id = getattr(self.model, "generation", {}).get("pad_id", 0)
+        limits = getattr(self.model, "input_limits", None)
         names = names_of(specs)
         tensor_specs = tree.map_structure(
             lambda name, spec: tf.TensorSpec(spec.shape, spec.dtype, name=name), names, specs
@@ -55,6 +57,8 @@ class Archive:
         # Traced once, however it is called from below.
         @tf.function(input_signature=[tensor_specs], autograph=False)
         def complete(inputs):
+            if limits and isinstance(inputs, dict):  # JAX would answer NaN
+                inputs = assert_ids(inputs, limits)
             drawn = () if noise is None else (noise[1](tf.shape(tree.flatten(inputs)[0])[0]),)
             outputs = function(inputs, *drawn)
             return outputs if finish is None else finish(outputs)

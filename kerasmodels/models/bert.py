@@ -28,13 +28,14 @@ from kerasmodels.layers import (
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.models.bert_checks import (
     check_initializer_range,
-    check_inputs,
+    check_shapes,
     check_sizes,
     check_tokenizer,
 )
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.named_inputs import NamedInputs
 from kerasmodels.training import FitOnReplicas
+from kerasmodels.training.input_checks import visible
 
 # Section 3, "Model Architecture": base and large; the vocabulary is that of the uncased models.
 # The small ones are those that Turc et al. 2019 ("Well-Read Students Learn Better",
@@ -66,28 +67,35 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
 
     # === Checks, where arrays enter ===
 
+    @property
+    def input_limits(self):
+        """What the tables of the model have room for; see `ChecksInputs`."""
+        sizes = self._backbone()
+        length = sizes.max_sequence_length
+        limits = {
+            "token_ids": (sizes.vocabulary_size, length),
+            "segment_ids": (sizes.num_segments, length),
+            "mask_positions": ("token_ids", None),
+        }
+        return {name: limit for name, limit in limits.items() if name in self.input}
+
     def _check(self, inputs, targets=None):
         """Refuse bad arrays of inputs; a head also looks at the targets."""
         super()._check(inputs, targets)
-        settings = self._backbone()
-        check_inputs(
-            inputs,
-            settings.vocabulary_size,
-            settings.num_segments,
-            settings.max_sequence_length,
-        )
+        if isinstance(inputs, dict):
+            check_shapes(visible(inputs))
 
     def _backbone(self):
         return self
 
-    def _check_data(self, x, y=None):
-        super()._check_data(x, y)
+    def _checked(self, x, y=None):
         size = getattr(getattr(x, "masking", None), "vocabulary_size", 0)
         if size > self._backbone().vocabulary_size:
             raise ValueError(
                 f"The data has the ids of {size} tokens, and the model the embeddings of "
                 f"vocabulary_size={self._backbone().vocabulary_size}"
             )
+        return super()._checked(x, y)
 
     # === Presets ===
 
@@ -158,9 +166,9 @@ class Bert(_BertModel):
         name: Name of the model.
 
     Raises:
-        ValueError: At construction for sizes that do not fit one another. For arrays of numpy, in
-            a call as in `fit` and its kin: ids outside the vocabulary or the segments, more tokens
-            than positions, an empty batch, or a mask that does not fit.
+        ValueError: At construction for sizes that do not fit one another. In a call as in `fit` and
+            its kin, streams of data included: ids outside the vocabulary or the segments, more
+            tokens than positions, an empty batch, or a mask that does not fit.
 
     Example:
     ```python

@@ -1,11 +1,8 @@
-"""What BERT refuses, in words that say what to do.
-
-Arrays of numpy are looked at where they enter, in `fit` and its kin and in direct calls; inside
-compiled steps nothing is checked, so that nothing is paid for it there. An id outside its table
-would be an error on one backend, a NaN on another, and a vector of zeros on a third.
-"""
+"""What BERT refuses, in words that say what to do; see also `named_inputs`."""
 
 import numpy as np
+
+from kerasmodels.training.input_checks import visible_array
 
 _IDS, _SEGMENTS, _MASK, _POSITIONS = "token_ids", "segment_ids", "padding_mask", "mask_positions"
 
@@ -91,54 +88,38 @@ def check_classes(num_classes, class_names):
         raise ValueError(f"`class_names` must differ from one another. Received: {class_names}")
 
 
-def check_inputs(inputs, vocabulary_size, num_segments, max_sequence_length):
-    """Refuse arrays that the tables have no rows for, and masks that do not fit.
+def check_shapes(arrays):
+    """Refuse inputs that do not fit one another.
 
     Args:
-        inputs: What a model is called or trained with; only the numpy arrays of a dictionary are
-            looked at.
-        vocabulary_size: Of the model.
-        num_segments: Of the model.
-        max_sequence_length: Of the model.
+        arrays: What can be seen of a model's inputs, a dictionary of numpy arrays.
 
     Raises:
         ValueError: For what is not allowed.
     """
-    if not isinstance(inputs, dict) or not isinstance(inputs.get(_IDS), np.ndarray):
+    if _IDS not in arrays:
         return
-    arrays = {key: value for key, value in inputs.items() if isinstance(value, np.ndarray)}
     shape = arrays[_IDS].shape
     if len(shape) != 2 or 0 in shape:
         raise ValueError(
             f"`{_IDS}` must have the shape (batch, length), with at least one row and one token. "
             f"Received: shape={shape}"
         )
-    if shape[1] > max_sequence_length:
-        raise ValueError(
-            f"`{_IDS}` must have at most {max_sequence_length} tokens a row, the positions that "
-            f"the model has learned (max_sequence_length). Received: length {shape[1]}; cut the "
-            "text, or split it"
-        )
-    _check_ids(_IDS, arrays[_IDS], vocabulary_size, "the vocabulary")
     for name in (_SEGMENTS, _MASK):
         if name in arrays and arrays[name].shape != shape:
             raise ValueError(
                 f"`{name}` must have the shape of `{_IDS}`, {shape}. "
                 f"Received: shape={arrays[name].shape}"
             )
-    if _SEGMENTS in arrays:
-        _check_ids(_SEGMENTS, arrays[_SEGMENTS], num_segments, "the segments of the model")
     mask = arrays.get(_MASK)
     if mask is not None and mask.dtype != bool and not np.isin(mask, (0, 1)).all():
         raise ValueError(f"`{_MASK}` must be boolean or 0/1. Received: {np.unique(mask)[:5]}")
     positions = arrays.get(_POSITIONS)
-    if positions is not None:
-        if positions.ndim != 2 or len(positions) != shape[0]:
-            raise ValueError(
-                f"`{_POSITIONS}` must have the shape (batch, predictions), with {shape[0]} rows as "
-                f"`{_IDS}` has. Received: shape={positions.shape}"
-            )
-        _check_ids(_POSITIONS, positions, shape[1], "the positions of a row")
+    if positions is not None and (positions.ndim != 2 or len(positions) != shape[0]):
+        raise ValueError(
+            f"`{_POSITIONS}` must have the shape (batch, predictions), with {shape[0]} rows as "
+            f"`{_IDS}` has. Received: shape={positions.shape}"
+        )
 
 
 def check_labels(name, labels, count, what="the classes", loss=None):
@@ -146,7 +127,7 @@ def check_labels(name, labels, count, what="the classes", loss=None):
 
     Args:
         name: Of the labels, for the message.
-        labels: A numpy array, or anything else, which is not looked at.
+        labels: An array, or anything else, which is not looked at.
         count: Number of classes.
         what: What is counted, for the message.
         loss: Of `compile`; its `ignore_id` or `ignore_class` is allowed.
@@ -154,7 +135,8 @@ def check_labels(name, labels, count, what="the classes", loss=None):
     Raises:
         ValueError: For what is not allowed.
     """
-    if not isinstance(labels, np.ndarray) or not labels.size:
+    labels = visible_array(labels)
+    if labels is None or not labels.size:
         return
     # Integers may come as floats, but not as anything else.
     if labels.dtype.kind not in "iuf" or not (labels % 1 == 0).all():
@@ -172,11 +154,3 @@ def check_labels(name, labels, count, what="the classes", loss=None):
             f"`{name}` must be in [0, {count}), {what}. "
             f"Received: {np.unique(labels[wrong])[:5].tolist()}"
         )
-
-
-def _check_ids(name, ids, count, what):
-    if ids.dtype.kind not in "iu":
-        raise ValueError(f"`{name}` must be integers. Received: dtype={ids.dtype}")
-    if ids.size and (ids.min() < 0 or ids.max() >= count):
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise ValueError(f"`{name}` must be in [0, {count}), {what}. Received: {wrong}")

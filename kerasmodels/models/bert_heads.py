@@ -98,7 +98,7 @@ class BertPretraining(_BertHead):
 
     Raises:
         ValueError: If next sentence prediction is asked for and the backbone has no pooler. For
-            arrays of numpy: positions outside a row, targets outside the vocabulary, and what
+            bad data: positions outside a row, targets outside the vocabulary, and what
             `Bert` refuses.
 
     Example:
@@ -208,7 +208,7 @@ class BertClassifier(_BertHead):
 
     Raises:
         ValueError: If the backbone has no pooler, or the names are not as many as the classes. For
-            arrays of numpy: labels outside the classes, and what `Bert` refuses.
+            bad data: labels outside the classes, and what `Bert` refuses.
 
     Example:
     ```python
@@ -257,7 +257,7 @@ class BertTokenClassifier(_BertHead):
         name: Name of the model.
 
     Raises:
-        ValueError: If the names are not as many as the classes. For arrays of numpy: labels outside
+        ValueError: If the names are not as many as the classes. For bad data: labels outside
             the classes that the loss does not ignore, and what `Bert` refuses.
 
     Example:
@@ -305,7 +305,7 @@ class BertSpanClassifier(_BertHead):
         name: Name of the model.
 
     Raises:
-        ValueError: For arrays of numpy: positions outside a row, and what `Bert` refuses.
+        ValueError: For bad data: positions outside a row, and what `Bert` refuses.
 
     Example:
     ```python

@@ -28,12 +28,13 @@ from kerasmodels.layers.data_format import standardize_data_format
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 from kerasmodels.models.resnet_sizes import DEFAULTS, SIZES, read_depth
+from kerasmodels.training.trainer_guards import KeepsState
 
 BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class ResNet(KeepsFrozenLayers, keras.Model):
+class ResNet(KeepsFrozenLayers, KeepsState, keras.Model):
     """A residual network: images in, logits or features out.
 
     Args:

@@ -48,7 +48,7 @@ class BertSentenceEncoder(_BertHead):
         tokenizer: The `data.BertTokenizer` of the preset, or `None`; another can be set.
 
     Raises:
-        ValueError: If there is no such pooling. For arrays of numpy: what `Bert` refuses.
+        ValueError: If there is no such pooling. For bad data: what `Bert` refuses.
 
     Example:
     ```python

@@ -233,6 +233,13 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         for argument, value in self._arguments.items():
             setattr(self, argument, value)
 
+    @property
+    def input_limits(self):
+        """What the tables of the model have room for; see `ChecksInputs`."""
+        sizes, length = _pair("vocabulary_size", self.vocabulary_size), self.max_sequence_length
+        sides = zip(("encoder_token_ids", "decoder_token_ids"), sizes, strict=True)
+        return {name: (size, length) for name, size in sides}
+
     # === Training ===
 
     def fit(self, x=None, y=None, *args, class_weight=None, **kwargs):

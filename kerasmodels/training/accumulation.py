@@ -4,13 +4,14 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # Keras has no public way to read a tensor's mask
 
+from kerasmodels.training.checked_inputs import ChecksInputs
 from kerasmodels.training.gradients import NestedScope
 from kerasmodels.training.portable import PortableModel
 from kerasmodels.training.replicas import num_replicas
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class GradientAccumulation(PortableModel):
+class GradientAccumulation(ChecksInputs, PortableModel):
     """Trains a model on batches that do not fit into memory, several rows at a time.
 
     Every batch that `fit` is given is split by rows into `steps` micro-batches; their gradients are
@@ -64,6 +65,15 @@ class GradientAccumulation(PortableModel):
         self.model = model
         self.steps = steps
         self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    @property
+    def input_limits(self):
+        """Those of the model."""
+        return getattr(self.model, "input_limits", {})
+
+    def _check(self, inputs, targets=None):
+        if isinstance(self.model, ChecksInputs):
+            self.model._check(inputs)
 
     def call(self, inputs, training=None):
         """The model's own output."""

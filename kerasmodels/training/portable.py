@@ -12,12 +12,12 @@ from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
 from kerasmodels.training.named_optimizers import NamedOptimizers
 from kerasmodels.training.random_state import load_seed_states, save_seed_states
 from kerasmodels.training.replicas import num_replicas, whole_losses
-from kerasmodels.training.trainer_guards import explain_double_backward, guard_jax_state
+from kerasmodels.training.trainer_guards import KeepsState, explain_double_backward
 from kerasmodels.training.unused_weights import run_and_see
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class PortableModel(FitOnReplicas, keras.Model):
+class PortableModel(FitOnReplicas, KeepsState, keras.Model):
     """A Keras model whose training step is written once, in plain stateful Keras.
 
     Write `training_step(self, data)`: compute losses, call `self.minimize`, update metrics, return
@@ -353,20 +353,14 @@ class PortableModel(FitOnReplicas, keras.Model):
         fresh = self.train_function is None or force
         with self._new_to_jax("train_step"):
             super().make_train_function(force)
-        if fresh and keras.backend.backend() == "jax":
-            self.train_function = guard_jax_state(self, self.train_function)
         if fresh and keras.backend.backend() == "torch" and self.jit_compile:
             self.train_function = explain_double_backward(self.train_function)
         return self.train_function
 
     def make_test_function(self, force=False):
-        """Keras's hook; see `trainer_guards`."""
-        fresh = self.test_function is None or force
+        """Keras's hook."""
         with self._new_to_jax("test_step"):
-            super().make_test_function(force)
-        if fresh and keras.backend.backend() == "jax":
-            self.test_function = guard_jax_state(self, self.test_function)
-        return self.test_function
+            return super().make_test_function(force)
 
 
 def _after(data):

@@ -1,6 +1,36 @@
-"""What `PortableModel` puts around the functions that Keras's trainers make of its steps."""
+"""What is put around the functions that Keras's trainers make of a model's steps."""
 
 import functools
+
+import keras
+
+
+class KeepsState:
+    """A mixin for `keras.Model`s: an error in a step on JAX leaves the model as it was before.
+
+    Such as an error of the data: without this, Keras 3.15 loses all weights when the first batch
+    of `fit` fails, and with any batch of `evaluate` and `predict`.
+    """
+
+    def make_train_function(self, force=False):
+        """Keras's hook."""
+        return self._make_guarded("train", force)
+
+    def make_test_function(self, force=False):
+        """Keras's hook."""
+        return self._make_guarded("test", force)
+
+    def make_predict_function(self, force=False):
+        """Keras's hook."""
+        return self._make_guarded("predict", force)
+
+    def _make_guarded(self, kind, force):
+        name = f"{kind}_function"
+        fresh = getattr(self, name) is None or force
+        getattr(super(), f"make_{name}")(force)
+        if fresh and keras.backend.backend() == "jax":
+            setattr(self, name, guard_jax_state(self, getattr(self, name)))
+        return getattr(self, name)
 
 
 def guard_jax_state(model, function):
@@ -27,9 +57,11 @@ def guard_jax_state(model, function):
             return function(state, iterator)
         except Exception:
             if not any(value.is_deleted() for values in state for value in values):
-                groups = ("trainable", "non_trainable", "optimizer", "metrics")
-                if len(state) == 3:  # of a test
-                    groups = ("trainable", "non_trainable", "metrics")
+                groups = {
+                    4: ("trainable", "non_trainable", "optimizer", "metrics"),
+                    3: ("trainable", "non_trainable", "metrics"),  # of a test
+                    2: ("trainable", "non_trainable"),  # of a prediction
+                }[len(state)]
                 model._jax_state = {
                     f"{name}_variables": values for name, values in zip(groups, state, strict=True)
                 }
