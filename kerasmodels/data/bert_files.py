@@ -1,7 +1,6 @@
 """The files of BERT's tokenizer, as Google, transformers and the package tokenizers write them."""
 
 import json
-import re
 from pathlib import Path
 
 from kerasmodels.data.tokenizers import SUFFIX
@@ -11,7 +10,6 @@ SPECIAL_MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 FILES = (VOCABULARY, SETTINGS, DEFINITION, SPECIAL_MAP, ADDED)
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 LONGEST_WORD = 100  # characters; a longer one is unknown
-CAPITAL = re.compile("[A-Z]")
 NO_LIMIT = int(1e30)  # what transformers writes
 # transformers' classes that cut text as BERT does, without "Tokenizer" and "TokenizerFast".
 CLASSES = ("", "Bert", "DistilBert", "Electra", "MobileBert", "PreTrained", "TokenizersBackend")
@@ -26,7 +24,7 @@ def read_folder(folder: Path) -> dict | None:
     settings = _read_json(folder / SETTINGS)
     definition = _read_json(folder / DEFINITION)
     kind = (settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
-    model = definition.get("model", {})
+    model = _part(definition, "model", folder)
     if kind not in CLASSES or model.get("type", "WordPiece") != "WordPiece":
         return None
     normalizer = {}
@@ -35,16 +33,17 @@ def read_folder(folder: Path) -> dict | None:
             ("normalizer", "BertNormalizer"),
             ("pre_tokenizer", "BertPreTokenizer"),
         ):
-            found = (definition.get(part) or {}).get("type")
+            found = _part(definition, part, folder).get("type")
             if found != needed:
                 raise ValueError(
                     f"{folder / DEFINITION} has the {part} {found!r}; supported is {needed!r}."
                 )
         normalizer = definition["normalizer"]
-        ids = model["vocab"]
-        tokens = sorted(ids, key=ids.get)
-        if [ids[token] for token in tokens] != list(range(len(ids))):
+        ids = model.get("vocab")
+        whole = isinstance(ids, dict) and all(type(i) is int for i in ids.values())
+        if not whole or sorted(ids.values()) != list(range(len(ids))):
             raise ValueError(f"{folder / DEFINITION} must number its tokens 0, 1, 2, ...")
+        tokens = sorted(ids, key=ids.get)
     elif (folder / VOCABULARY).is_file():
         tokens = _read_lines(folder / VOCABULARY)
     else:
@@ -66,12 +65,18 @@ def read_folder(folder: Path) -> dict | None:
         raise ValueError(
             f"{folder} adds tokens to the vocabulary, which is not supported: {more[:5]}."
         )
+    if definition:
+        _check_fixed(folder, normalizer, model, (SPECIAL_TOKENS | special)["unk"])
     # Google's folders do not say for which text they are. Where the vocabulary is all there is, it
     # tells: a word with a capital letter is never met in lower-cased text ("<S>" is no word).
     words = (token.removeprefix(SUFFIX) for token in tokens)
-    is_cased = any(word.isalpha() and CAPITAL.search(word) for word in words)
+    is_cased = any(word.isalpha() and word != word.lower() for word in words)
     uncased = bool(settings or definition) or not is_cased
     limit = settings.get("model_max_length") or 512
+    if not isinstance(limit, int | float):
+        raise ValueError(
+            f"{folder / SETTINGS}: `model_max_length` must be a number. Received: {limit!r}"
+        )
     return {
         "tokens": tokens,
         "lowercase": settings.get("do_lower_case", normalizer.get("lowercase", uncased)),
@@ -81,8 +86,38 @@ def read_folder(folder: Path) -> dict | None:
         ),
         "special_tokens": special,
         "special_tokens_in_text": not settings.get("split_special_tokens", False),
-        "max_sequence_length": limit if limit < NO_LIMIT else None,
+        "max_sequence_length": int(limit) if limit < NO_LIMIT else None,
     }
+
+
+def _check_fixed(folder, normalizer, model, unknown):
+    """Refuses what a `tokenizer.json` may say otherwise, and `BertTokenizer` cannot."""
+    for part, settings, needed in (
+        ("normalizer", normalizer, {"clean_text": True}),
+        (
+            "model",
+            model,
+            {
+                "continuing_subword_prefix": SUFFIX,
+                "max_input_chars_per_word": LONGEST_WORD,
+                "unk_token": unknown,
+            },
+        ),
+    ):
+        for name, value in needed.items():
+            if settings.get(name, value) != value:
+                raise ValueError(
+                    f"{folder / DEFINITION} has {name}={settings[name]!r} in its {part}; supported "
+                    f"is {value!r}."
+                )
+
+
+def _part(definition, name, folder):
+    """A dictionary in a `tokenizer.json`, empty where there is none."""
+    part = definition.get(name) or {}
+    if not isinstance(part, dict):
+        raise ValueError(f"{folder / DEFINITION}: {name!r} must be a JSON object. Received: {part}")
+    return part
 
 
 def write_files(tokenizer) -> dict[str, bytes]:
@@ -173,6 +208,10 @@ def _read_json(path: Path) -> dict:
 
 def _read_lines(path: Path) -> list[str]:
     """The lines of a `vocab.txt`, which line feeds alone divide: U+2028 is a token of some."""
-    lines = path.read_bytes().decode().replace("\r\n", "\n").rstrip("\n").split("\n")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a text file in UTF-8: {error}") from error
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     # White space alone matches no text, yet it has an id.
-    return [line.rstrip() if line.strip() else line for line in lines]
+    return [line.rstrip(" \t") if line.strip() else line for line in lines]

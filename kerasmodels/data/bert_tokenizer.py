@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
 from kerasmodels.data.bert_files import (
     FILES,
     SPECIAL_TOKENS,
@@ -24,7 +25,12 @@ from kerasmodels.data.bert_files import (
     write_files,
 )
 from kerasmodels.data.codec import TextCodec
-from kerasmodels.data.tokenizers import optional_package, strings, train_word_pieces
+from kerasmodels.data.tokenizers import (
+    optional_package,
+    refuse_surrogates,
+    strings,
+    train_word_pieces,
+)
 
 __all__ = ["BertTokenizer"]
 
@@ -112,6 +118,7 @@ class BertTokenizer:
         max_sequence_length: int | None = 512,
     ):
         self.tokens = TextCodec(tokens).tokens  # for its checks
+        refuse_surrogates("".join(self.tokens))
         broken = [token for token in self.tokens if "\n" in token]
         if broken:
             raise ValueError(f"`tokens` must have no line break. Received: {broken[0]!r}.")
@@ -119,10 +126,16 @@ class BertTokenizer:
             raise ValueError(
                 f"`special_tokens` must be named {list(SPECIAL_TOKENS)}. Received: {unnamed}."
             )
-        if max_sequence_length is not None and max_sequence_length < 3:
-            raise ValueError(
-                f"`max_sequence_length` must be at least 3. Received: {max_sequence_length}."
-            )
+        if max_sequence_length is not None:
+            max_sequence_length = whole_number("max_sequence_length", max_sequence_length, 3)
+        for name, value, kinds in (
+            ("lowercase", lowercase, (True, False)),
+            ("strip_accents", strip_accents, (True, False, None)),
+            ("split_chinese", split_chinese, (True, False)),
+            ("special_tokens_in_text", special_tokens_in_text, (True, False)),
+        ):
+            if not any(value is kind for kind in kinds):
+                raise ValueError(f"`{name}` must be one of {kinds}. Received: {value!r}.")
         self.lowercase = lowercase
         self.strip_accents = strip_accents
         self.split_chinese = split_chinese
@@ -252,6 +265,8 @@ class BertTokenizer:
         self, ids: Iterable[Sequence[int]], skip_special_tokens: bool = False
     ) -> list[str]:
         """Turns many rows of ids into texts, each as `decode` does."""
+        if not isinstance(ids, Iterable):
+            raise ValueError(f"`ids` must be rows of integers. Received: {ids!r}.")
         rows = [_checked_ids(row, len(self)) for row in ids]
         return self.engine.decode_batch(rows, skip_special_tokens=skip_special_tokens)
 
@@ -305,7 +320,7 @@ class BertTokenizer:
         Raises:
             ValueError: `words` are no list of lists of strings; and as a call.
         """
-        rows = [_strings(row, "words") for row in ([words] if isinstance(words, str) else words)]
+        rows = [_strings(row, "words") for row in _listed(words, "words")]
         sides = [self._encode(rows, offsets=True, split=True)]
         starts, kept, width = self._layout(sides, max_length, truncation, padding)
         inputs = self._inputs(sides, starts, kept, width)
@@ -318,9 +333,10 @@ class BertTokenizer:
         encode = self.engine.encode_batch if offsets else self.engine.encode_batch_fast
         try:
             return encode(texts, is_pretokenized=split, add_special_tokens=False)
-        except TypeError as error:  # they are strings, so there is one reason left
-            bad = next(t for t in texts if any("\ud800" <= c <= "\udfff" for c in "".join(t)))
-            raise ValueError(f"A text holds half a character (a surrogate): {bad!r}.") from error
+        except TypeError:  # they are strings, so there is one reason left
+            for text in texts:
+                refuse_surrogates("".join(text))
+            raise
 
     def _layout(self, sides, max_length, truncation, padding):
         """Where the pieces of each side begin, how many are kept, and how wide the arrays are."""
@@ -360,6 +376,7 @@ class BertTokenizer:
     def _limit(self, max_length, special):
         if max_length is None:
             return self.max_sequence_length
+        max_length = whole_number("max_length", max_length, 0)
         most = self.max_sequence_length or max_length
         if not special <= max_length <= most:
             raise ValueError(
@@ -387,10 +404,14 @@ class BertTokenizer:
         }
 
 
-def _strings(texts, name: str) -> list[str]:
-    if isinstance(texts, (str, bytes)):
+def _listed(texts, name: str) -> list:
+    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
         raise ValueError(f"`{name}` must be a list of strings. Received: {texts!r}.")
-    texts = list(texts)
+    return list(texts)
+
+
+def _strings(texts, name: str) -> list[str]:
+    texts = _listed(texts, name)
     for text in texts:
         if not isinstance(text, str):
             raise ValueError(f"`{name}` must hold strings. Received: {text!r}.")
@@ -398,7 +419,8 @@ def _strings(texts, name: str) -> list[str]:
 
 
 def _checked_ids(ids, size: int) -> list[int]:
-    ids = np.asarray(ids if len(ids) else np.zeros(0, "int32"))
+    ids = np.asarray(ids)
+    ids = ids.astype("int32") if ids.shape == (0,) else ids  # of an empty list they are floats
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"Ids must be integers of rank 1. Received: shape {ids.shape}, dtype {ids.dtype}."

@@ -3,7 +3,7 @@
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,12 @@ class TextCodec:
     unknown_id = 3
 
     def __init__(self, tokens: Sequence[str]):
+        if isinstance(tokens, str | bytes | Path | Mapping | Set):
+            raise ValueError(
+                "`tokens` must be a list of strings in the order of their ids; of a dictionary of "
+                "ids that is `sorted(ids, key=ids.get)`. Received: "
+                f"{type(tokens).__name__} {str(tokens)[:80]!r}."
+            )
         tokens = list(tokens)
         if not all(isinstance(token, str) and token for token in tokens):
             bad = next(token for token in tokens if not (isinstance(token, str) and token))

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
+
 __all__ = ["MaskedLM"]
 
 
@@ -97,12 +99,12 @@ class MaskedLM:
                 "`mask_token_rate` and `random_token_rate` must sum to 1 at most. Received: "
                 f"{mask_token_rate} and {random_token_rate}."
             )
-        if max_predictions < 1:
-            raise ValueError(f"`max_predictions` must be at least 1. Received: {max_predictions}.")
-        if seed < 0:
-            raise ValueError(f"`seed` must be 0 or more. Received: {seed}.")
-        special_ids = sorted({int(i) for i in (mask_id, *special_ids)})
-        if special_ids[0] < 0 or special_ids[-1] >= vocabulary_size:
+        max_predictions = whole_number("max_predictions", max_predictions, 1)
+        seed = whole_number("seed", seed, 0)
+        vocabulary_size = whole_number("vocabulary_size", vocabulary_size, 1)
+        mask_id = whole_number("mask_id", mask_id, 0)
+        special_ids = sorted({whole_number("special_ids", i, 0) for i in (mask_id, *special_ids)})
+        if special_ids[-1] >= vocabulary_size:
             raise ValueError(
                 "`mask_id` and `special_ids` must be ids of the vocabulary (vocabulary_size="
                 f"{vocabulary_size}). Received: mask_id={mask_id}, special_ids={special_ids}."

@@ -4,8 +4,9 @@ Both readers are strict, because a corpus that is out of step by one line still 
 nothing. What they have in common:
 
 - Files are UTF-8, with or without a byte order mark.
-- A line ends with a line feed, or carriage return and line feed. Other Unicode line separators
-  are ordinary text: splitting on them is how two aligned files get out of step.
+- A line ends with a line feed, or carriage return and line feed; a carriage return elsewhere is an
+  error. Other Unicode line separators are ordinary text: splitting on them is how two aligned files
+  get out of step.
 - White space around a sentence is removed.
 - Where both sentences are blank the line is skipped. Where only one is, the line is an error,
   or is skipped with `on_empty="skip"`.
@@ -29,7 +30,13 @@ def read_lines(path: str | Path) -> Iterator[str]:
                 raise ValueError(
                     f"{path}, line {number}: files must be UTF-8. Received: {error}."
                 ) from error
-            yield text.removesuffix("\n").removesuffix("\r")
+            text = text.removesuffix("\n").rstrip("\r")
+            if "\r" in text:  # lines of an old Mac, which would be one
+                raise ValueError(
+                    f"{path}, line {number}: a carriage return must stand at the end of a line, "
+                    f"before the line feed. Received: {text[:80]!r}."
+                )
+            yield text
 
 
 def _collect(rows, on_empty: str) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
 from kerasmodels.data.masking import MaskedLM
 from kerasmodels.data.sentence_pairs import SentencePair
 from kerasmodels.data.shards import PairArrays
@@ -98,13 +99,10 @@ class PretrainingData(keras.utils.PyDataset):
         # No workers: with them Keras 3.15 trains once more on what it had queued while building
         # the model (JAX and PyTorch).
         super().__init__()
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("shuffle_buffer", shuffle_buffer, 1),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
+        batch_size = whole_number("batch_size", batch_size, 1)
+        shuffle_buffer = whole_number("shuffle_buffer", shuffle_buffer, 1)
+        max_length = whole_number("max_length", max_length, 3)
+        seed = whole_number("seed", seed, 0)
         part, parts = shard
         if not 0 <= part < parts or batch_size % parts:
             raise ValueError(

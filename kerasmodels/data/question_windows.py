@@ -3,12 +3,14 @@
 Devlin et al. 2018, sections 4.2 (SQuAD 1.1) and 4.3 (SQuAD 2.0).
 """
 
+import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
 from kerasmodels.data.bert_tokenizer import BertTokenizer
 from kerasmodels.data.questions import Question, check_answers
 
@@ -97,14 +99,20 @@ def encode_questions(
     ```
     """
     questions = list(questions)
+    for number, question in enumerate(questions):
+        texts = question[:3] if isinstance(question, Question) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(
+                "`questions` must be `Question`s with strings in them. "
+                f"Received: number {number}, {str(question)[:200]}."
+            )
     limit = tokenizer.max_sequence_length
-    if max_length < 4 or (limit is not None and max_length > limit):
+    max_length = whole_number("max_length", max_length, 4)
+    doc_stride = whole_number("doc_stride", doc_stride, 1)
+    if limit is not None and max_length > limit:
         raise ValueError(
-            f"`max_length` must be at least 4 and at most max_sequence_length={limit}. "
-            f"Received: {max_length}."
+            f"`max_length` must be at most max_sequence_length={limit}. Received: {max_length}."
         )
-    if doc_stride < 1:
-        raise ValueError(f"`doc_stride` must be at least 1. Received: {doc_stride}.")
     asked = tokenizer.encode_batch(question.question for question in questions)
     # Several questions are about one context: it is cut into pieces once.
     contexts = list(dict.fromkeys(question.context for question in questions))
@@ -209,7 +217,8 @@ def find_answers(
         A `FoundAnswer` for each question, whose `text` is cut from its context.
 
     Raises:
-        ValueError: The shapes do not belong together; `max_answer_length` is below 1.
+        ValueError: The shapes do not belong together; a logit is NaN; there are more or fewer
+            questions than the windows were made of; `max_answer_length` is below 1.
 
     Example:
     ```python
@@ -225,9 +234,13 @@ def find_answers(
             f"`logits` must have the shape of the windows, {inside.shape}. "
             f"Received: start {starts.shape}, end {ends.shape}."
         )
-    if max_answer_length < 1:
-        raise ValueError(f"`max_answer_length` must be at least 1. Received: {max_answer_length}.")
-    if windows.question_index.max(initial=-1) >= len(questions):
+    max_answer_length = whole_number("max_answer_length", max_answer_length, 1)
+    for name, array in (("start", starts), ("end", ends)):
+        if np.isnan(array).any():
+            raise ValueError(f"`logits` must be numbers. Received: NaN in {name!r}.")
+    if null_threshold is not None and np.isnan(null_threshold):
+        raise ValueError(f"`null_threshold` must be a number. Received: {null_threshold}.")
+    if windows.question_index.max(initial=-1) + 1 != len(questions):
         raise ValueError(
             "`questions` must be those that the windows were made of. Received: "
             f"{len(questions)} questions for windows of {windows.question_index.max() + 1}."
@@ -240,6 +253,7 @@ def find_answers(
         if scores[row] > best.score:
             start = int(windows.offsets[row, firsts[row], 0])
             end = int(windows.offsets[row, lasts[row], 1])
+            end = _with_marks(questions[index].context, end)
             text = questions[index].context[start:end]
             best = FoundAnswer(text, start, end, float(scores[row]), best.null_score)
         found[index] = best
@@ -251,6 +265,13 @@ def find_answers(
         else best
         for best in found
     ]
+
+
+def _with_marks(context, end):
+    """The end of a token with the accents behind it, which the tokens of an uncased model lack."""
+    while end < len(context) and unicodedata.category(context[end]) in ("Mn", "Me"):
+        end += 1
+    return end
 
 
 def _best_spans(starts, ends, inside, max_answer_length):

@@ -8,7 +8,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,7 +155,8 @@ def answer_scores(texts: Sequence[str], questions: Sequence[Question]) -> dict[s
         A dictionary of `exact_match` and `f1`, means over the questions, from 0 to 1.
 
     Raises:
-        ValueError: There are not as many texts as questions, or there are none.
+        ValueError: There are not as many texts as questions, or there are none; or they are no
+            strings.
 
     Example:
     ```python
@@ -163,6 +164,11 @@ def answer_scores(texts: Sequence[str], questions: Sequence[Question]) -> dict[s
     data.answer_scores(["Tower of London."], [question])  # {'exact_match': 0.0, 'f1': 0.5}
     ```
     """
+    if isinstance(texts, str | Mapping) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            "`texts` must be a list of strings, such as [answer.text for answer in found]. "
+            f"Received: {str(texts)[:80]}."
+        )
     if len(texts) != len(questions) or not questions:
         raise ValueError(
             "`texts` must be one answer to each question. "

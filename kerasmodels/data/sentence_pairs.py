@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
 from kerasmodels.data.pairs import read_lines
 
 __all__ = ["SentencePair", "SentencePairs", "read_documents"]
@@ -93,14 +94,7 @@ class SentencePairs:
         buffer_size: int = 10_000,
         seed: int = 0,
     ):
-        for name, value, least in (
-            ("max_length", max_length, 5),
-            ("dupe_factor", dupe_factor, 1),
-            ("buffer_size", buffer_size, 3),
-            ("seed", seed, 0),
-        ):
-            if value < least:
-                raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
+        max_length = whole_number("max_length", max_length, 5)
         for name, value in (
             ("random_next_probability", random_next_probability),
             ("short_seq_prob", short_seq_prob),
@@ -110,12 +104,12 @@ class SentencePairs:
         self.documents = documents
         self.settings = {
             "max_length": max_length,
-            "next_sentence": next_sentence,
-            "random_next_probability": random_next_probability,
-            "short_seq_prob": short_seq_prob,
-            "dupe_factor": dupe_factor,
-            "buffer_size": buffer_size,
-            "seed": seed,
+            "next_sentence": bool(next_sentence),
+            "random_next_probability": float(random_next_probability),
+            "short_seq_prob": float(short_seq_prob),
+            "dupe_factor": whole_number("dupe_factor", dupe_factor, 1),
+            "buffer_size": whole_number("buffer_size", buffer_size, 3),
+            "seed": whole_number("seed", seed, 0),
         }
         self._room = max_length - (3 if next_sentence else 2)
 

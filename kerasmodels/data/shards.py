@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
 from kerasmodels.data.sentence_pairs import SentencePair
 
 __all__ = ["PairArrays", "read_shards", "write_shards"]
@@ -92,6 +93,12 @@ class PairArrays:
     def _pair(self, shard, row):
         _, tokens, table = self._shards[shard]
         start, first, second, label = table[row].tolist()
+        last = start + first + second
+        if label not in (0, 1) or start < 0 or first < 1 or second < 0 or last > len(tokens):
+            raise ValueError(
+                f"The shards are damaged: pair {row} of shard {shard} says {table[row].tolist()}. "
+                "They were not copied whole; write them again."
+            )
         middle = start + first
         return SentencePair(tokens[start:middle], tokens[middle : middle + second], label)
 
@@ -125,9 +132,8 @@ def write_shards(pairs: Iterable[SentencePair], folder: str | Path, num_shards: 
     print(data.read_shards("pairs"))
     ```
     """
-    folder = Path(folder)
-    if num_shards < 1:
-        raise ValueError(f"`num_shards` must be at least 1. Received: {num_shards}.")
+    folder = Path(folder).resolve()  # "." has no name, and a link stays one
+    num_shards = whole_number("num_shards", num_shards, 1)
     if folder.exists():
         empty = folder.is_dir() and not any(folder.iterdir())
         if not empty and _index(folder) is None:
@@ -228,7 +234,24 @@ def _index(folder):
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return index if isinstance(index, dict) and index.get("format") == FORMAT else None
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        return None
+    if missing := {"shards", "longest", "next_sentence", "settings"} - set(index):
+        raise ValueError(f"{folder / INDEX} is damaged: it lacks {sorted(missing)}.")
+    return index
+
+
+def _ids(number, segment):
+    """A segment as an array of int32, which is what is written."""
+    ids = np.asarray(segment)
+    ids = ids.astype("<i4") if ids.shape == (0,) else ids  # of an empty list they are floats
+    whole = ids.ndim == 1 and ids.dtype.kind in "iu"
+    if not whole or (ids.size and (ids.min() < 0 or ids.max() > np.iinfo("<i4").max)):
+        raise ValueError(
+            "The segments of `pairs` must be integer ids, 0 or more, of rank 1. Received: pair "
+            f"{number}, {str(segment)[:80]}."
+        )
+    return ids.astype("<i4")
 
 
 def _write(pairs, files):
@@ -241,7 +264,8 @@ def _write(pairs, files):
                 "`pairs` must be `SentencePair`s, such as `SentencePairs` makes of documents. "
                 f"Received: {str(pair)[:80]}."
             )
-        first, second, label = pair
+        first, second = (_ids(number, segment) for segment in pair[:2])
+        label = pair.label
         kinds.add(len(second) > 0)
         if not len(first) or label not in (0, 1) or len(kinds) > 1:
             raise ValueError(
@@ -252,7 +276,7 @@ def _write(pairs, files):
         tokens, table = files[number % len(files)]
         size = sizes[number % len(files)]
         row = np.array([size[1], len(first), len(second), label], "<i8")
-        tokens.write(np.concatenate([first, second]).astype("<i4").tobytes())
+        tokens.write(np.concatenate([first, second]).tobytes())
         table.write(row.tobytes())
         size[0] += 1
         size[1] += len(first) + len(second)

@@ -64,6 +64,8 @@ def read_conll(
     ```
     """
     paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if not paths:
+        raise ValueError("`paths` must name a file at least. Received: none.")
     return [sentence for path in paths for sentence in _sentences(path, column)]
 
 
@@ -212,7 +214,8 @@ def tags_of_words(
         `"O"`.
 
     Raises:
-        ValueError: The shapes do not belong together, or a length is below the words found.
+        ValueError: The shapes do not belong together, a length is below the words found, or a logit
+            is NaN.
 
     Example:
     ```python
@@ -231,6 +234,8 @@ def tags_of_words(
             "lengths."
         )
     first, best = _first_pieces(word_ids), logits.argmax(-1)
+    if np.isnan(logits[first]).any():
+        raise ValueError("`logits` must be numbers. Received: NaN, from a model that has failed.")
     sentences = []
     for row, length in enumerate(lengths):
         words = word_ids[row, first[row]]

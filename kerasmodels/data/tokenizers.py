@@ -218,10 +218,15 @@ def train_word_pieces(
     special_tokens = list(special_tokens)
     split = hf.pre_tokenizers.BertPreTokenizer()
     words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
+    if not words:
+        raise ValueError("`corpus` must hold text. Received: none (an iterator serves one pass).")
     first = {word[0] for word in words}
+    later = {character for word in words for character in word[1:]}
+    # The trainer makes these tokens too, though no word begins so. They are taken out again.
+    unused = later - first
     # The trainer would number these in an order that differs from run to run, and break ties
     # by number: given here, the same corpus gives the same pieces.
-    later = sorted({SUFFIX + character for word in words for character in word[1:]})
+    later = sorted(SUFFIX + character for character in later)
     smallest = len(special_tokens) + len(first) + len(later)
     if vocabulary_size < smallest:
         raise ValueError(
@@ -231,14 +236,15 @@ def train_word_pieces(
     trained = hf.Tokenizer(hf.models.WordPiece())
     trained.pre_tokenizer = split
     trainer = hf.trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size - len(special_tokens),
+        vocab_size=vocabulary_size - len(special_tokens) + len(unused),
         special_tokens=later,
         initial_alphabet=sorted(first),
         continuing_subword_prefix=SUFFIX,
         show_progress=False,
     )
     trained.train_from_iterator(texts, trainer)
-    return [*special_tokens, *_by_id(trained.get_vocab())]
+    pieces = _by_id(trained.get_vocab())
+    return [*special_tokens, *(piece for piece in pieces if piece not in unused)]
 
 
 def strings(corpus: Iterable[str]):
@@ -248,7 +254,16 @@ def strings(corpus: Iterable[str]):
     for text in corpus:
         if not isinstance(text, str):
             raise ValueError(f"`corpus` must hold strings. Received: {text!r}.")
+        refuse_surrogates(text)
         yield text
+
+
+def refuse_surrogates(text: str) -> None:
+    """Refuses a text that holds half a character, which no file and no tokenizer can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"A text holds half a character (a surrogate): {text!r}.") from error
 
 
 def _by_id(ids: dict[str, int]) -> list[str]:

@@ -325,6 +325,13 @@ def test_folders_without_a_tokenizer(tmp_path):
         ("tokenizer.json", {"normalizer": {"type": "NFC"}}, "the normalizer 'NFC'"),
         ("tokenizer.json", {"pre_tokenizer": None}, "the pre_tokenizer None"),
         ("tokenizer.json", {"model": {"vocab": {"[PAD]": 0, "[CLS]": 2}}}, "0, 1, 2"),
+        ("tokenizer.json", {"model": {"type": "WordPiece"}}, "0, 1, 2"),
+        ("tokenizer.json", {"model": {"vocab": {"[PAD]": "0"}}}, "0, 1, 2"),
+        ("tokenizer.json", {"model": []}, r"missing|0, 1, 2"),
+        ("tokenizer.json", {"model": 7}, "'model' must be a JSON object. Received: 7"),
+        ("tokenizer_config.json", '{"model_max_length": "512"}', "model_max_length.*'512'"),
+        ("tokenizer_config.json", '{"do_lower_case": null}', "`lowercase` must be.*None"),
+        ("vocab.txt", "\n".join(SPECIAL).encode() + b"\n\xff", "vocab.txt must be.*UTF-8"),
     ],
 )
 def test_broken_folders(tmp_path, name, content, error):
@@ -333,9 +340,38 @@ def test_broken_folders(tmp_path, name, content, error):
         content = json.dumps(json.loads((folder / name).read_text()) | content)
     else:
         (folder / "tokenizer.json").unlink()
-    (folder / name).write_text(content)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=error):
         data.BertTokenizer.from_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "part, name, value",
+    [
+        ("normalizer", "clean_text", False),
+        ("model", "continuing_subword_prefix", "@@"),
+        ("model", "max_input_chars_per_word", 5),
+        ("model", "unk_token", "!"),
+    ],
+)
+def test_what_the_package_could_do_otherwise(tmp_path, part, name, value):
+    """An error, since the pieces would be others than transformers'."""
+    path = write(data.BertTokenizer([*SPECIAL, "!"]), tmp_path / "folder") / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content[part][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"tokenizer.json has {name}={value!r} in its {part}"):
+        data.BertTokenizer.from_folder(path.parent)
+
+
+def test_a_vocabulary_alone(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*SPECIAL, "a ", "##", "##\u2028"]).encode())
+    tokenizer = data.BertTokenizer.from_folder(tmp_path)
+    assert tokenizer.tokens == [*SPECIAL, "a", "##", "##\u2028"] and tokenizer.lowercase
+    for word, lowercase in (("Привет", False), ("привет", True), ("日本", True), ("A", False)):
+        path.write_text("\n".join([*SPECIAL, word]), encoding="utf-8")
+        assert data.BertTokenizer.from_folder(tmp_path).lowercase is lowercase
 
 
 def test_training(lines):
@@ -355,6 +391,20 @@ def test_training(lines):
     assert data.BertTokenizer.train(["Åsa asa"], 30).tokenize("Åsa") == ["asa"]
 
 
+def test_training_keeps_to_its_size():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        words = ["".join(random.choice(list("abcdé1"), random.integers(1, 5))) for _ in range(9)]
+        first = {word[0] for word in words}
+        later = {character for word in words for character in word[1:]}
+        least = len(SPECIAL) + len(first) + len(later)
+        for size in (least, least + 1, least + 5):
+            tokens = data.BertTokenizer.train(words, size, lowercase=False).tokens
+            assert len(tokens) <= size and set(tokens) >= first | {f"##{c}" for c in later}
+        with pytest.raises(ValueError, match=f"at least {least}"):
+            data.BertTokenizer.train(words, least - 1, lowercase=False)
+
+
 def test_training_repeats(lines):
     texts = lines[:100]
     assert (
@@ -363,7 +413,7 @@ def test_training_repeats(lines):
 
 
 def test_bad_input(tokenizer):
-    for texts in ("a text", b"bytes", [7], [["a"]], [None]):
+    for texts in ("a text", b"bytes", [7], [["a"]], [None], None, 5, {"a": 1}):
         with pytest.raises(ValueError, match="`texts` must"):
             tokenizer(texts)
         with pytest.raises(ValueError, match="`texts` must"):
@@ -379,7 +429,7 @@ def test_bad_input(tokenizer):
     ):
         with pytest.raises(ValueError, match=f"`pairs` must.*{error}"):
             tokenizer(["a", "b"], pairs)
-    for words in ("a b", ["a", "b"], [["a"], [1]]):
+    for words in ("a b", ["a", "b"], [["a"], [1]], [None], None):
         with pytest.raises(ValueError, match="`words` must"):
             tokenizer.encode_words(words)
     for length in (1, 513):
@@ -396,8 +446,29 @@ def test_bad_input(tokenizer):
     for ids in ([30522], [-1]):
         with pytest.raises(ValueError, match=rf"\[0, 30522\).*{ids[0]}"):
             tokenizer.decode(ids)
-    with pytest.raises(ValueError, match="rank 1"):
-        tokenizer.decode([[1]])
+    for ids in ([[1]], None, 5, "ab", [1.5]):
+        with pytest.raises(ValueError, match="rank 1"):
+            tokenizer.decode(ids)
+    with pytest.raises(ValueError, match="`ids` must be rows.*7"):
+        tokenizer.decode_batch(7)
+    assert tokenizer.decode([]) == tokenizer.decode(np.zeros(0)) == ""
+    for length in (2.5, 4.0, "5"):
+        with pytest.raises(ValueError, match=f"`max_length` must be.*an integer.*{length!r}"):
+            tokenizer(["a"], max_length=length)
+        with pytest.raises(ValueError, match=f"`max_sequence_length` must be.*{length!r}"):
+            data.BertTokenizer(SPECIAL, max_sequence_length=length)
+    for tokens in ("vocab.txt", Path("vocab.txt"), {"[PAD]": 0}, set(SPECIAL)):
+        with pytest.raises(ValueError, match="`tokens` must be a list.*sorted"):
+            data.BertTokenizer(tokens)
+    for name in ("lowercase", "strip_accents", "split_chinese", "special_tokens_in_text"):
+        with pytest.raises(ValueError, match=f"`{name}` must be one of .*'no'"):
+            data.BertTokenizer(SPECIAL, **{name: "no"})
+    for make in (lambda t: data.BertTokenizer([*SPECIAL, t]), lambda t: tokenizer.train([t], 20)):
+        with pytest.raises(ValueError, match="surrogate"):
+            make("a\ud800")
+    for corpus in ([], [" "], iter(())):
+        with pytest.raises(ValueError, match="`corpus` must hold text"):
+            data.BertTokenizer.train(corpus, 20)
     with pytest.raises(ValueError, match="`special_tokens`.*bos"):
         data.BertTokenizer(SPECIAL, special_tokens={"bos": "[CLS]"})
     with pytest.raises(ValueError, match="line break"):

@@ -177,6 +177,7 @@ def test_same_seed_same_draw():
         ({"mask_token_rate": 0.8, "random_token_rate": 0.3}, "sum to 1.*0.8 and 0.3"),
         ({"max_predictions": 0}, "`max_predictions`.*0"),
         ({"seed": -1}, "`seed`.*-1"),
+        ({"mask_id": 4.7}, "`mask_id` must be.*an integer.*4.7"),
         ({"mask_id": 30}, "vocabulary_size=30.*mask_id=30"),
         ({"special_ids": [-1]}, "`special_ids`.*-1"),
         ({"special_ids": range(30)}, "more than special tokens"),

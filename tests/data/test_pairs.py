@@ -32,6 +32,7 @@ def test_tsv_columns(tmp_path):
         ("a\tb\n\nc d\n", r"line 3: expected 2 .*Received: 1 in 'c d'"),
         ("a\tb\na\tb\tc\n", r"line 2: expected 2 .*Received: 3"),
         (b"a\tb\na\t\xff\n", r"line 2: files must be UTF-8"),
+        (b"a\tb\rc\td\r", r"line 1: a carriage return must stand at the end"),
         ("a\tb\n \tb\n", r"line 2: the source sentence is empty"),
         ("a\tb\na\t \n", r"line 2: the target sentence is empty"),
     ],

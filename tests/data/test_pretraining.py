@@ -312,6 +312,38 @@ def test_bad_folders(pairs, tmp_path):
         data.read_shards(tmp_path / "good", (1, 2))
 
 
+def test_damaged_shards(pairs, tmp_path):
+    """Files of the right size with something else in them, as sparse copies have."""
+    data.write_shards(pairs, tmp_path / "pairs")
+    path = tmp_path / "pairs" / "00000.pairs"
+    size = path.stat().st_size
+    for content in (bytes(size), b"\x7f" * size):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="shards are damaged: pair 3 of shard 0"):
+            data.read_shards(tmp_path / "pairs")[3]
+    index = tmp_path / "pairs" / "index.json"
+    content = json.loads(index.read_text())
+    del content["longest"]
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"index.json is damaged: it lacks \['longest'\]"):
+        data.read_shards(tmp_path / "pairs")
+
+
+def test_settings_of_numpy_and_odd_folders(tmp_path, monkeypatch):
+    made = data.SentencePairs(
+        documents(), np.int64(16), random_next_probability=np.float32(0.5), seed=np.uint8(3)
+    )
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target", target_is_directory=True)
+    monkeypatch.chdir(tmp_path / "empty")
+    data.write_shards(made, ".")
+    data.write_shards(made, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    for name in ("empty", "target"):
+        assert data.read_shards(tmp_path / name).settings["max_length"] == 16
+
+
 @pytest.mark.parametrize(
     "source, options, message",
     [
@@ -319,6 +351,12 @@ def test_bad_folders(pairs, tmp_path):
         ([[[20, 21], [22]]], {}, r"must be `SentencePair`s.*\[\[20, 21\], \[22\]\]"),
         ([SentencePair([], [20], 0)], {}, "pair 0 with 0 and 1 tokens"),
         ([SentencePair([20], [21], 2)], {}, "label 2"),
+        ([SentencePair([20.7], [21], 0)], {}, r"must be integer ids.*pair 0, \[20.7\]"),
+        ([SentencePair([20], [-1], 0)], {}, "must be integer ids.*pair 0"),
+        ([SentencePair([2**33], [21], 0)], {}, "must be integer ids.*pair 0"),
+        ([SentencePair([[20, 21]], [21], 0)], {}, "rank 1.*pair 0"),
+        (None, {"batch_size": 4.0}, "`batch_size` must be.*4.0"),
+        (None, {"max_length": "32"}, "`max_length` must be.*'32'"),
         ([SentencePair([20], [21], 0), SentencePair([20], [], 0)], {}, "pair 1 with 1 and 0"),
         (None, {"max_length": 31}, "max_length=31. Received: one of 32"),
         (None, {"batch_size": 0}, "`batch_size`.*0"),

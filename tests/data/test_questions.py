@@ -186,11 +186,33 @@ def test_bad_questions(tokenizer):
         data.find_answers({**logits, "end": logits["end"][:, 1:]}, windows, questions)
     with pytest.raises(ValueError, match="max_answer_length"):
         data.find_answers(logits, windows, questions, max_answer_length=0)
-    with pytest.raises(ValueError, match="0 questions for windows of 1"):
-        data.find_answers(logits, windows, [])
+    for wrong in ([], questions * 2):
+        with pytest.raises(ValueError, match=f"{len(wrong)} questions for windows of 1"):
+            data.find_answers(logits, windows, wrong)
+    for name in logits:
+        with pytest.raises(ValueError, match=f"`logits` must be numbers. Received: NaN in '{name}"):
+            data.find_answers({**logits, name: logits[name] * np.nan}, windows, questions)
+    with pytest.raises(ValueError, match="`null_threshold` must be a number"):
+        data.find_answers(logits, windows, questions, null_threshold=np.nan)
+    for wrong in (("q", "w0", "w1", ()), {"id": "q"}, questions[0]._replace(context=None)):
+        with pytest.raises(ValueError, match="`questions` must be `Question`s.*number 1"):
+            data.encode_questions(tokenizer, [questions[0], wrong])
 
 
 # === Answers ===
+
+
+@pytest.mark.parametrize("answer", ["cafe\u0301", "caf\u00e9", "w1\u20dd", "w1\u0302\u0323"])
+def test_an_answer_keeps_its_accents(tokenizer, answer):
+    """The tokens of an uncased model end before the mark that they have lost."""
+    questions = [ask(f"The {answer} w2", answer)]
+    windows = data.encode_questions(tokenizer, questions)
+    length = windows.inputs["token_ids"].shape[1]
+    logits = {name: np.eye(length)[target] for name, target in windows.targets.items()}
+    found = data.find_answers(logits, windows, questions)[0]
+    assert (found.text, found.start, found.end) == (answer, 4, 4 + len(answer))
+    scores = data.answer_scores([found.text], questions)
+    assert scores == {"exact_match": 1.0, "f1": 1.0}
 
 
 def brute_force(logits, windows, questions, max_answer_length):
@@ -296,3 +318,6 @@ def test_bad_scores():
     for texts, questions in (([], []), (["x"], []), ([], [ask("w1")])):
         with pytest.raises(ValueError, match="one answer to each question"):
             data.answer_scores(texts, questions)
+    for texts in ({"q": "w1"}, "w", [None], [data.FoundAnswer("w1", 0, 2, 0.0, 0.0)]):
+        with pytest.raises(ValueError, match=r"`texts` must be a list of strings.*answer\.text"):
+            data.answer_scores(texts, [ask("w1")])

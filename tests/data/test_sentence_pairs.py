@@ -226,6 +226,7 @@ def test_bad_documents(documents, message):
     "options, message",
     [
         ({"max_length": 4}, "`max_length` must be at least 5.*4"),
+        ({"max_length": 16.5}, "`max_length` must be.*an integer.*16.5"),
         ({"dupe_factor": 0}, "`dupe_factor`.*0"),
         ({"buffer_size": 2}, "`buffer_size` must be at least 3.*2"),
         ({"seed": -1}, "`seed`.*-1"),

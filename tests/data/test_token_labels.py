@@ -62,11 +62,14 @@ def test_files(tmp_path):
         ("a\tO\nb\t \n", -1, "bad, line 2: .*must not be empty"),
         (b"a O\n\xff O\n", -1, "bad, line 2: files must be UTF-8"),
         ("\n-DOCSTART- O\n", -1, "bad must hold sentences"),
+        (b"EU B-ORG\rrejects O\r\rPeter B-PER\r", -1, "bad, line 1: a carriage return must"),
     ],
 )
 def test_bad_files(tmp_path, content, column, message):
     with pytest.raises(ValueError, match=message):
         data.read_conll(write(tmp_path / "bad", content), column)
+    with pytest.raises(ValueError, match="`paths` must name a file"):
+        data.read_conll([])
 
 
 # === What the model gets, and gives ===
@@ -136,6 +139,8 @@ def test_bad_labels(tokenizer):
     for wrong, lengths in ((logits[:, 1:], [4, 3]), (logits[..., 1:], [4, 3]), (logits, [4])):
         with pytest.raises(ValueError, match=r"`logits` must have the shape \(2, 8, 4\)"):
             data.tags_of_words(wrong, tokens.word_ids, CLASSES, lengths)
+    with pytest.raises(ValueError, match="`logits` must be numbers. Received: NaN"):
+        data.tags_of_words(logits * np.nan, tokens.word_ids, CLASSES, [4, 3])
     with pytest.raises(ValueError, match="Received: 2 for row 1, which has at least 3"):
         data.tags_of_words(logits, tokens.word_ids, CLASSES, [4, 2])
 
