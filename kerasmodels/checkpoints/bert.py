@@ -6,6 +6,7 @@ folder and the arguments and weights of a Bert and of the heads around it, which
 their task.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerasmodels.checkpoints import sentence_transformers
@@ -182,6 +183,9 @@ def read_config(config):
         for name, allowed in FIXED.items()
         if name in config and config[name] not in allowed
     ]
+    family = config.get("architectures") or ()
+    if config.get("model_type") is None and not all(str(f).startswith("Bert") for f in family):
+        problems.append(f"architectures={family}; only BERT's can be read")
     activation = config.get("hidden_act", "gelu")
     if activation not in ACTIVATIONS:
         problems.append(f"hidden_act={activation!r}; allowed: {sorted(ACTIVATIONS)}")
@@ -251,10 +255,13 @@ def read(task, configs, overrides, spelling=None):
         dropout = arguments["backbone"]["dropout"] if dropout is None else dropout
         arguments = {"dropout": dropout, **arguments, **classes}
         new_head = new_head or other
-        if config.get("problem_type") == "multi_label_classification" and not new_head:
+        problem, several = config.get("problem_type"), classes["num_classes"] > 1
+        other = {"multi_label_classification": "each class for itself"}
+        other |= {"regression": "several numbers"} if several else {}
+        if problem in other and not new_head:
             raise ValueError(
-                f"{CONFIG}: problem_type='multi_label_classification', each class for itself; only "
-                "one class of several, or a number, can be read"
+                f"{CONFIG}: problem_type={problem!r}, {other[problem]}; only one class of several, "
+                "or one number, can be read"
             )
     if not held and not new_head:
         wanted = MLM_BIAS.name if task == "pretraining" else f"{HEADS[task][0].name}.weight"
@@ -299,6 +306,7 @@ def _read_classes(config, held, overrides):
     if own == [f"LABEL_{i}" for i in range(number)]:
         own = None  # numbers are no names
     names, count = overrides.get("class_names"), overrides.get("num_classes")
+    names = list(names) if isinstance(names, Iterator) else names
     asked = names is not None or count is not None
     if count is None:
         count = number if names is None else len(names)

@@ -43,7 +43,7 @@ def find_folder(preset, load_weights=True, extra_files=(), sizes=()):
         FileNotFoundError: there is no such folder or repository, or no connection.
         ValueError: the name after ``hf://`` is not ``organisation/name``.
     """
-    preset = os.fspath(preset)
+    preset = check_preset(preset)
     if not preset.startswith(HUB):
         folder = Path(preset).expanduser()
         if not folder.is_dir():
@@ -72,6 +72,21 @@ def find_folder(preset, load_weights=True, extra_files=(), sizes=()):
     except OSError as error:  # every error of the hub: no such repository, gated, no connection
         raise FileNotFoundError(f"preset={preset!r} cannot be fetched: {error}") from error
     return folder
+
+
+def check_preset(preset):
+    """Return the name of a preset as a string; refuse what names none.
+
+    Raises:
+        ValueError: it is neither a string nor a path, or empty, which would be the folder that the
+            program runs in.
+    """
+    if not isinstance(preset, str | os.PathLike) or not os.fspath(preset):
+        raise ValueError(
+            "preset must name a local folder or 'hf://organisation/name'. "
+            f"Received: preset={preset!r}"
+        )
+    return os.fspath(preset)
 
 
 def read_json(path, kind=dict):
@@ -160,6 +175,8 @@ def _shards(path):
     if not isinstance(index, dict) or not index:
         raise ValueError(f"{str(path)!r} has no 'weight_map' that names the shards")
     shards = []
+    if not all(isinstance(name, str) for name in index.values()):
+        raise ValueError(f"{str(path)!r} must name the shards as strings in its 'weight_map'")
     for name in sorted(set(index.values())):
         # An index comes from strangers: it may name files of its own folder and no others.
         if Path(name).name != name or Path(name).suffix not in (".safetensors", ".bin"):
@@ -249,6 +266,8 @@ def replacing(folder):
     Raises:
         ValueError: ``folder``, or a file to be replaced, is not what its name says.
     """
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise ValueError(f"folder must be the path of a folder. Received: folder={folder!r}")
     folder = Path(folder).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder={str(folder)!r} is a file; a folder is needed")

@@ -185,7 +185,9 @@ def read_weights(model, folder, table, new_heads=(), open_tensors=TensorFiles):
             new = table.newly_spelled(name)
             spellings = (new, table.prefix + new, new.removeprefix(table.prefix))
             ours = next((spelling for spelling in spellings if spelling in known), None)
-            if ours is not None:
+            if ours in found:
+                problems.append(f"twice, as one weight here: {found[ours]} and {name}")
+            elif ours is not None:
                 found[ours] = name
             elif not is_new(name) and not any(fnmatch.fnmatchcase(name, g) for g in ignored):
                 problems.append(f"unexpected: {name} {shape}")
@@ -214,7 +216,13 @@ def read_weights(model, folder, table, new_heads=(), open_tensors=TensorFiles):
             if name is None:
                 array = np.zeros(binding.variable.shape, "float32")
             else:
-                array = np.asarray(binding.to_model(tensors.read(name)), "float32")
+                array = tensors.read(name)
+                if array.dtype.kind not in "fV":  # V: bfloat16 and the floats of 8 bits
+                    raise ValueError(
+                        f"{str(tensors.path)!r}: {name} must hold floats. Received: {array.dtype}, "
+                        "as quantized files have"
+                    )
+                array = np.asarray(binding.to_model(array), "float32")
             binding.variable.assign(array)
 
 

@@ -112,6 +112,7 @@ def load_preset(cls, preset, family, sizes=None, load_weights=True, **overrides)
         ValueError: a size is named with ``load_weights=True``, the configuration is of another
             family, it cannot be represented, or the tensors do not fit the model.
     """
+    files.check_preset(preset)
     sizes = sizes or {}
     if preset in sizes:
         if load_weights:
@@ -178,7 +179,12 @@ def read_class_names(id2label):
     Raises:
         ValueError: the numbers are not those from 0 on.
     """
-    by_number = {int(i): name for i, name in (id2label or {}).items()}
+    try:
+        by_number = {int(i): name for i, name in (id2label or {}).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{files.CONFIG}: id2label must be an object of names by number. Received: {id2label!r}"
+        ) from error
     if sorted(by_number) != list(range(len(by_number))):
         raise ValueError(f"{files.CONFIG}: id2label must number its names from 0 on, without a gap")
     return [by_number[i] for i in range(len(by_number))] or None

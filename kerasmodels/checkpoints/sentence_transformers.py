@@ -15,6 +15,8 @@ SETTINGS = "config_sentence_transformers.json"
 POOLING_CONFIG = f"1_Pooling/{files.CONFIG}"
 # Of a repository, beside those of transformers and of the tokenizer.
 FILES = (MODULES, TEXT, SETTINGS, "*_Pooling/*.json", "0_Transformer/*")
+# What is written again as it was read, and what stands there otherwise.
+KEPT = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
 # Our names, their names, and what older versions call them.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 
@@ -30,8 +32,9 @@ def read_folder(preset, load_weights=True, tokenizer_files=()):
 
     Returns:
         The folder of the encoder and its tokenizer; ``pooling`` and ``normalize``, constructor
-        arguments, in a dictionary; and how text is read, in another: ``max_length``, the most
-        tokens or ``None``, and ``lowercase``, whether all text is, whatever the tokenizer does.
+        arguments, in a dictionary; how text is read, in another: ``max_length``, the most tokens or
+        ``None``, and ``lowercase``, whether all text is, whatever the tokenizer does; and what else
+        the folder says of the vectors' use: prompts and similarity.
 
     Raises:
         FileNotFoundError: the repository cannot be fetched, or a file is missing that
@@ -39,16 +42,16 @@ def read_folder(preset, load_weights=True, tokenizer_files=()):
         ValueError: a file does not hold what it should, or sentence-transformers would do
             something else with a text than encode it, pool and normalize.
     """
-    folder = preset
-    if str(preset).startswith(files.HUB):
+    folder = files.check_preset(preset)
+    if folder.startswith(files.HUB):
         folder = files.find_folder(preset, load_weights, (*tokenizer_files, *FILES))
     folder = Path(folder).expanduser()
     if not (folder / MODULES).is_file():
-        return folder, {"pooling": "mean", "normalize": False}, _text(folder)
+        return folder, {"pooling": "mean", "normalize": False}, _text(folder), {}
     modules = files.read_json(folder / MODULES, list)
     if not all(isinstance(one, dict) and {"type", "path"} <= set(one) for one in modules):
         raise ValueError(f"{str(folder / MODULES)!r} must say the type and the path of each module")
-    kinds = [module["type"].rpartition(".")[-1] for module in modules]
+    kinds = [str(module["type"]).rpartition(".")[-1] for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ValueError(
             f"{str(folder / MODULES)!r} has the modules {kinds}; only Transformer, Pooling and "
@@ -65,14 +68,16 @@ def read_folder(preset, load_weights=True, tokenizer_files=()):
         )
     pooling = _pooling(paths[1] / files.CONFIG)
     arguments = {"pooling": pooling, "normalize": kinds[2:] == ["Normalize"]}
-    return paths[0], arguments, _text(paths[0])
+    kept = {name: settings[name] for name in KEPT if settings.get(name) is not None}
+    return paths[0], arguments, _text(paths[0]), kept
 
 
 def write(model):
     """Return the files that make a folder with a BERT one of sentence-transformers.
 
     Args:
-        model: a model with ``pooling``, ``normalize``, ``backbone`` and ``tokenizer``.
+        model: a model with ``pooling``, ``normalize``, ``settings``, ``backbone`` and
+            ``tokenizer``.
 
     Returns:
         The contents of JSON files by their names.
@@ -94,13 +99,13 @@ def write(model):
             **{name: pooling == model.pooling for pooling, name in POOLINGS.items()},
         },
         TEXT: {"max_seq_length": min(filter(None, limits)), "do_lower_case": False},
-        SETTINGS: {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+        SETTINGS: {**KEPT, **model.settings},
     }
 
 
 def _inside(folder, path):
     """A folder that ``modules.json`` names, which may come from strangers."""
-    if Path(path).is_absolute() or ".." in Path(path).parts:
+    if not isinstance(path, str) or Path(path).is_absolute() or ".." in Path(path).parts:
         raise ValueError(
             f"{str(folder / MODULES)!r} names {path!r}, which does not lie in its folder"
         )
@@ -113,7 +118,8 @@ def _pooling(path):
     prefix, names = "pooling_mode_", {name: pooling for pooling, name in POOLINGS.items()}
     old = [name for name, on in config.items() if name.startswith(prefix) and on]
     modes = config.get("pooling_mode", [names.get(n, n.removeprefix(prefix)) for n in old])
-    modes = [modes] if isinstance(modes, str) else list(modes) or ["mean"]
+    modes = modes if isinstance(modes, list) else [modes]
+    modes = modes or ["mean"]
     if len(modes) > 1 or modes[0] not in POOLINGS:
         raise ValueError(f"{str(path)!r} has the pooling {modes}; allowed: one of {list(POOLINGS)}")
     return modes[0]

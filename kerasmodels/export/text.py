@@ -1,5 +1,8 @@
 """A model of texts as a SavedModel: strings in, names and scores or vectors out."""
 
+from collections.abc import Iterable, Mapping, Set
+from numbers import Integral
+
 import keras
 
 from kerasmodels.export.archive import Archive, require_saved_model
@@ -119,7 +122,17 @@ def _class_names(model, class_names, width):
     class_names = getattr(model, "class_names", None) if class_names is None else class_names
     if class_names is None and getattr(model, "num_classes", None) is None:
         return None
-    class_names = [str(name) for name in (range(width) if class_names is None else class_names)]
+    if class_names is None:
+        return [str(number) for number in range(width)]
+    listed = isinstance(class_names, Iterable) and not isinstance(class_names, str | Mapping | Set)
+    class_names = list(class_names) if listed else [None]
+    if not all(isinstance(name, str) for name in class_names) or len(set(class_names)) < len(
+        class_names
+    ):
+        raise ValueError(
+            "`class_names` must be a list of strings that differ from one another. "
+            f"Received: {class_names}"
+        )
     if len(class_names) != width:
         raise ValueError(
             f"`class_names` must name each of the {width} classes. "
@@ -136,7 +149,7 @@ def _max_length(model, tokenizer, max_length):
     limit = min(limits, default=None)
     if max_length is None:
         return limit
-    if not isinstance(max_length, int) or max_length < 3 or max_length > (limit or max_length):
+    if not isinstance(max_length, Integral) or max_length < 3 or max_length > (limit or max_length):
         raise ValueError(
             "`max_length` must be an integer, at least 3, for the special tokens of a pair, and at "
             f"most what the model and the tokenizer allow, {limit}. "

@@ -32,9 +32,22 @@ def get_activation(activation):
         A function.
 
     Raises:
-        ValueError: If there is no activation of this name.
+        ValueError: If there is no activation of this name, or a function goes by the name of
+            another one, which would take its place in a saved model.
     """
-    return gelu_tanh if activation == "gelu_tanh" else keras.activations.get(activation)
+    # `ops.gelu` goes by tanh, and `keras.activations.gelu`, of the same name, does not.
+    if activation == "gelu_tanh" or activation is ops.gelu:
+        return gelu_tanh
+    function = keras.activations.get(activation)
+    name, module = getattr(function, "__name__", ""), getattr(function, "__module__", "")
+    known = getattr(keras.activations, name, function)
+    if known is not function and module.partition(".")[0] != "keras":
+        raise ValueError(
+            f"`activation` must have another name than one of Keras's: {module}.{name} would be "
+            f"saved as {name!r}, and loaded as keras.activations.{name}. Say which one is meant by "
+            f'its name ("gelu" is exact, "gelu_tanh" is not). Received: activation={activation}'
+        )
+    return function
 
 
 def serialize_activation(activation):

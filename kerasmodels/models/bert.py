@@ -13,6 +13,8 @@ cut off at two deviations. GELU is exact by default, as the program had it at fi
 the approximation by tanh, which `activation="gelu_tanh"` is.
 """
 
+from collections.abc import Iterable
+
 import keras
 import numpy as np
 from keras import ops
@@ -27,7 +29,9 @@ from kerasmodels.layers import (
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.models.bert_checks import (
+    check_epsilon,
     check_initializer_range,
+    check_rates,
     check_shapes,
     check_sizes,
     check_tokenizer,
@@ -79,23 +83,23 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         }
         return {name: limit for name, limit in limits.items() if name in self.input}
 
-    def _check(self, inputs, targets=None):
-        """Refuse bad arrays of inputs; a head also looks at the targets."""
-        super()._check(inputs, targets)
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        """Refuse bad inputs; a head also looks at the targets."""
+        super()._check(inputs, targets, sample_weight, loss)
         if isinstance(inputs, dict):
             check_shapes(visible(inputs))
 
     def _backbone(self):
         return self
 
-    def _checked(self, x, y=None):
+    def _checked(self, x, *targets):
         size = getattr(getattr(x, "masking", None), "vocabulary_size", 0)
         if size > self._backbone().vocabulary_size:
             raise ValueError(
                 f"The data has the ids of {size} tokens, and the model the embeddings of "
                 f"vocabulary_size={self._backbone().vocabulary_size}"
             )
-        return super()._checked(x, y)
+        return super()._checked(x, *targets)
 
     # === Presets ===
 
@@ -132,6 +136,17 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         if self.tokenizer is not None:
             check_tokenizer(self.tokenizer, self._backbone().vocabulary_size)
         checkpoints.save_preset(self, folder, family, layout)
+
+
+@keras.saving.register_keras_serializable(package="kerasmodels")
+class _Features(NamedInputs, keras.Model):
+    """What `Bert.features` returns: a functional model that looks at what it is given."""
+
+    limits = {}  # of ids; a file does not hold them
+
+    @property
+    def input_limits(self):
+        return self.limits
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -212,6 +227,10 @@ class Bert(_BertModel):
         vocabulary_size, hidden_dim = sizes["vocabulary_size"], sizes["hidden_dim"]
         activation = get_activation(activation)
         check_initializer_range(initializer_range)
+        check_epsilon(layer_norm_epsilon)
+        check_rates(dropout=dropout, attention_dropout=attention_dropout)
+        if not isinstance(pooler, bool):
+            raise ValueError(f"`pooler` must be True or False. Received: pooler={pooler!r}")
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
         # === The parts ===
@@ -317,6 +336,7 @@ class Bert(_BertModel):
             A list of `num_layers + 1` numpy arrays `(batch, length, hidden_dim)`: the sum of the
             embeddings, normalized, then the output of each block.
         """
+        self._check_keys(inputs, must=True)
         self._check(inputs)
         states = keras.Model(self.input, self._states)(inputs)
         return [ops.convert_to_numpy(state) for state in states]
@@ -331,6 +351,7 @@ class Bert(_BertModel):
             A list of numpy arrays, one a layer: `(batch, heads, length, length)`, what each
             position (third axis) reads from each other.
         """
+        self._check_keys(inputs, must=True)
         self._check(inputs)
         mask, scores = inputs.get("padding_mask"), []
         mask = None if mask is None else ops.convert_to_tensor(mask)
@@ -366,7 +387,7 @@ class Bert(_BertModel):
         tagger = keras.Model(features.input, tags)
         ```
         """
-        layers, count = list(layers), len(self._states)
+        layers, count = list(layers) if isinstance(layers, Iterable) else [None], len(self._states)
         whole = all(isinstance(i, int | np.integer) for i in layers)
         if not layers or not whole or any(not -count <= i < count for i in layers):
             raise ValueError(
@@ -376,7 +397,9 @@ class Bert(_BertModel):
         states = self._encode(training=False)
         states = [states[i] for i in layers]
         output = states[0] if len(states) == 1 else ops.concatenate(states, axis=-1)
-        return keras.Model(self.input, output, name=f"{self.name}_features")
+        features = _Features(self.input, output, name=f"{self.name}_features")
+        features.limits = self.input_limits
+        return features
 
     # === Saving ===
 

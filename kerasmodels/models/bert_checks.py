@@ -1,5 +1,7 @@
 """What BERT refuses, in words that say what to do; see also `named_inputs`."""
 
+from collections.abc import Iterable, Mapping, Set
+
 import numpy as np
 
 from kerasmodels.training.input_checks import visible_array
@@ -39,8 +41,7 @@ def check_initializer_range(stddev):
     Raises:
         ValueError: For what is not allowed.
     """
-    number = isinstance(stddev, int | float | np.number) and not isinstance(stddev, bool)
-    if not number or not 0 < stddev < np.inf:
+    if not _is_number(stddev) or not 0 < stddev < np.inf:
         raise ValueError(
             f"`initializer_range` must be a positive number. Received: initializer_range={stddev!r}"
         )
@@ -64,6 +65,40 @@ def check_tokenizer(tokenizer, vocabulary_size, where=""):
         )
 
 
+def check_epsilon(epsilon):
+    """Refuse an epsilon of LayerNorm that is no positive number.
+
+    Args:
+        epsilon: As given to the constructor of `Bert`.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    if not _is_number(epsilon) or not 0 < epsilon < np.inf:
+        raise ValueError(
+            "`layer_norm_epsilon` must be a positive number. "
+            f"Received: layer_norm_epsilon={epsilon!r}"
+        )
+
+
+def check_rates(**rates):
+    """Refuse rates of dropout outside of [0, 1).
+
+    Args:
+        **rates: Constructor's arguments.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    for name, rate in rates.items():
+        if not _is_number(rate) or not 0 <= rate < 1:
+            raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={rate!r}")
+
+
+def _is_number(value):
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def check_classes(num_classes, class_names):
     """Refuse another number of names than of classes.
 
@@ -79,13 +114,22 @@ def check_classes(num_classes, class_names):
         raise ValueError(
             f"`num_classes` must be a positive integer. Received: num_classes={num_classes!r}"
         )
-    if class_names is not None and len(class_names) != num_classes:
+    if class_names is None:
+        return
+    listed = isinstance(class_names, Iterable) and not isinstance(class_names, str | Mapping | Set)
+    names = list(class_names) if listed else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            "`class_names` must be a list of strings, in the order of the classes. "
+            f"Received: {class_names!r}"
+        )
+    if len(names) != num_classes:
         raise ValueError(
             "`class_names` must hold a name for each class. "
-            f"Received: {len(class_names)} names for num_classes={num_classes}"
+            f"Received: {len(names)} names for num_classes={num_classes}"
         )
-    if class_names is not None and len(set(class_names)) < len(class_names):
-        raise ValueError(f"`class_names` must differ from one another. Received: {class_names}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"`class_names` must differ from one another. Received: {names}")
 
 
 def check_shapes(arrays):
@@ -120,6 +164,25 @@ def check_shapes(arrays):
             f"`{_POSITIONS}` must have the shape (batch, predictions), with {shape[0]} rows as "
             f"`{_IDS}` has. Received: shape={positions.shape}"
         )
+
+
+def check_numbers(name, targets):
+    """Refuse targets of a regression that are no finite numbers.
+
+    Args:
+        name: Of the targets, for the message.
+        targets: An array, or anything else, which is not looked at.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    targets = visible_array(targets)
+    if targets is None:
+        return
+    good = targets.dtype.kind in "iufb"
+    if not good or not np.isfinite(targets).all():
+        received = f"dtype={targets.dtype}" if not good else "NaN or infinity"
+        raise ValueError(f"`{name}` must be finite numbers. Received: {received}")
 
 
 def check_labels(name, labels, count, what="the classes", loss=None):

@@ -7,6 +7,8 @@ All logits are float32 whatever the policy.
 """
 
 import re
+from collections.abc import Iterable
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -14,7 +16,9 @@ from keras import ops
 
 from kerasmodels.layers import GatherPositions, LogitBias, SpanProjection
 from kerasmodels.models.bert import SIZES, Bert, _BertModel, truncated_normal
-from kerasmodels.models.bert_checks import check_classes, check_labels
+from kerasmodels.models.bert_checks import check_classes, check_labels, check_numbers
+from kerasmodels.models.named_inputs import refuse_class_weight
+from kerasmodels.training.input_checks import visible, visible_array
 
 
 class _BertHead(_BertModel):
@@ -162,17 +166,26 @@ class BertPretraining(_BertHead):
         if self.tokenizer is None:
             raise ValueError("`fill_mask` needs a tokenizer: set `model.tokenizer`")
         size = self.tokenizer.vocabulary_size  # the embedding may have more rows
-        if not 1 <= top_k <= size:
-            raise ValueError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k}")
-        texts = texts if isinstance(texts, str) else list(texts)  # a string is refused below
+        if not isinstance(top_k, Integral) or not 1 <= top_k <= size:
+            raise ValueError(f"`top_k` must be in [1, {size}], an integer. Received: top_k={top_k}")
+        if isinstance(texts, Iterable) and not isinstance(texts, str):  # which is refused below
+            texts = list(texts)
         inputs = self.tokenizer(texts)
         if not len(inputs["token_ids"]):
             return []
-        masked = inputs["token_ids"] == self.tokenizer.mask_id  # (batch, length)
+        mask_id = self.tokenizer.mask_id
+        masked = inputs["token_ids"] == mask_id  # (batch, length)
         counts = masked.sum(axis=1)
-        if not counts.all():
-            text = texts[int(counts.argmin())]
+        wanted = np.array([ids.count(mask_id) for ids in self.tokenizer.encode_batch(texts)])
+        if not wanted.all():
+            text = texts[int(wanted.argmin())]
             raise ValueError(f"`texts` must each have a [MASK]. Received: {text!r}")
+        if (counts < wanted).any():
+            row = int((counts < wanted).argmax())
+            raise ValueError(
+                f"`texts` must have each [MASK] within the {masked.shape[1]} tokens that a text is "
+                f"cut to. Received: text {row}, of whose {wanted[row]} are {counts[row]} left"
+            )
         positions = np.argsort(~masked, axis=1, kind="stable")[:, : counts.max()]
         logits = self({**inputs, "mask_positions": positions.astype("int32")})["mlm"]
         shares = ops.convert_to_numpy(ops.softmax(logits))  # (batch, predictions, vocabulary)
@@ -182,11 +195,11 @@ class BertPretraining(_BertHead):
             for row, order, count in zip(shares, best, counts, strict=True)
         ]
 
-    def _check(self, inputs, targets=None):
-        super()._check(inputs)
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets)
         if isinstance(targets, dict):
-            loss = _loss_of(self, "mlm")
             count = self.backbone.vocabulary_size
+            loss = _loss_of(self, "mlm", loss)
             check_labels("mlm", targets.get("mlm"), count, "the vocabulary", loss)
             check_labels("nsp", targets.get("nsp"), 2, "0 = is next, 1 = is not")
 
@@ -234,11 +247,13 @@ class BertClassifier(_BertHead):
         self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
         self.classifier = classifier
 
-    def _check(self, inputs, targets=None):
-        super()._check(inputs)
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets)
         shape = getattr(targets, "shape", ())
-        if self.num_classes > 1 and tuple(shape[1:]) in ((), (1,)):  # else regression, or one-hot
-            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y"))
+        if self.num_classes == 1:
+            check_numbers("y", targets)
+        elif tuple(shape[1:]) in ((), (1,)):  # else one-hot
+            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y", loss))
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -284,10 +299,21 @@ class BertTokenClassifier(_BertHead):
         self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
         self.classifier = classifier
 
-    def _check(self, inputs, targets=None):
-        super()._check(inputs)
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets)
+        loss = _loss_of(self, "y", loss)
         if len(getattr(targets, "shape", ())) == 2:  # else one-hot
-            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y"))
+            check_labels("y", targets, self.num_classes, loss=loss)
+        # Keras would multiply a row's weight with a column.
+        if len(getattr(sample_weight, "shape", ())) == 1 and not hasattr(loss, "token_weight"):
+            raise ValueError(
+                "`sample_weight` must have a weight for each token, (batch, length); one for each "
+                "row is for training.SmoothedCrossEntropy alone. "
+                f"Received: shape={sample_weight.shape}"
+            )
+
+    def _check_class_weight(self, class_weight, y):
+        refuse_class_weight(class_weight, y)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -327,14 +353,26 @@ class BertSpanClassifier(_BertHead):
         self._set_up(backbone, policy)
         self.span = span
 
-    def _check(self, inputs, targets=None):
-        super()._check(inputs)
-        ids = inputs.get("token_ids") if isinstance(inputs, dict) else None
-        if ids is not None and isinstance(targets, dict):
-            length = ids.shape[1]
-            for name in ("start", "end"):
-                what, loss = "the positions of a row", _loss_of(self, name)
-                check_labels(name, targets.get(name), length, what, loss)
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets)
+        if not (isinstance(inputs, dict) and isinstance(targets, dict)):
+            return
+        mask = visible(inputs).get("padding_mask")
+        for name in ("start", "end"):
+            own, places = _loss_of(self, name, loss), visible_array(targets.get(name))
+            length = inputs["token_ids"].shape[1]
+            check_labels(name, places, length, "the positions of a row", own)
+            if mask is None or places is None or len(places) != len(mask):
+                continue
+            places = places.reshape(len(places)).astype(int)
+            inside = (places >= 0) & (places < length)  # else ignored by the loss
+            padding = inside & ~mask.astype(bool)[np.arange(len(mask)), places * inside]
+            if padding.any():
+                row = int(padding.argmax())
+                raise ValueError(
+                    f"`{name}` must be positions of tokens, not of padding. "
+                    f"Received: {places[row]} in row {row}, which has {int(mask[row].sum())} tokens"
+                )
 
 
 def _start(backbone, dtype, needs_pooler=False):
@@ -382,7 +420,7 @@ def _float32(x, policy, name):
     return keras.layers.Activation("linear", dtype="float32", name=name)(x)
 
 
-def _loss_of(model, name):
-    """The loss of an output of a model that may not be compiled yet."""
-    loss = getattr(model, "loss", None)
+def _loss_of(model, name, loss=None):
+    """The loss of an output, the model's own unless it is given; or `None` before `compile`."""
+    loss = getattr(model, "loss", None) if loss is None else loss
     return loss.get(name) if isinstance(loss, dict) else loss

@@ -1,5 +1,7 @@
 """Models whose inputs are a dictionary, and where these are checked."""
 
+import numpy as np
+
 from kerasmodels.training.checked_inputs import ChecksInputs
 
 
@@ -11,17 +13,20 @@ class NamedInputs(ChecksInputs):
     positions.
     """
 
-    def _check(self, inputs, targets=None):
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
         self._check_keys(inputs)
-        super()._check(inputs, targets)
+        self._check_target_keys(targets)
+        super()._check(inputs, targets, sample_weight, loss)
 
-    def _check_keys(self, inputs):
-        if not isinstance(inputs, dict):
+    def _check_keys(self, inputs, must=False):
+        """Refuse another dictionary; what is none is left to Keras, unless there must be one."""
+        if not isinstance(inputs, dict) and not must:
             return
-        if set(inputs) != set(self.input):
+        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        if received != sorted(self.input):
             raise ValueError(
                 f"`inputs` must have the keys {sorted(self.input)}; an optional one may be None. "
-                f"Received: {sorted(inputs)}"
+                f"Received: {received}"
             )
         for name, value in inputs.items():
             if isinstance(value, list | tuple):  # Keras would take them for a structure of inputs
@@ -30,11 +35,24 @@ class NamedInputs(ChecksInputs):
                     f"Received: a {type(value).__name__}"
                 )
 
-    def _checked(self, x, y=None):
+    def _check_target_keys(self, targets):
+        """Keras takes a tuple of targets in the alphabetical order of the outputs' names."""
+        if not isinstance(self.output, dict):
+            return
+        unknown = isinstance(targets, dict) and set(targets) - set(self.output)
+        if unknown or isinstance(targets, tuple | list):
+            received = sorted(targets) if unknown else f"a {type(targets).__name__}"
+            raise ValueError(
+                f"`y` must be a dictionary with the keys {list(self.output)}, or some of them. "
+                f"Received: {received}"
+            )
+
+    def _checked(self, x, *targets):
         if hasattr(x, "element_spec"):
-            spec = x.element_spec
-            self._check_keys(spec[0] if isinstance(spec, tuple | list) else spec)
-        return super()._checked(x, y)
+            spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
+            self._check_keys(spec[0])
+            self._check_target_keys(*spec[1:2] or (None,))
+        return super()._checked(x, *targets)
 
     def __call__(self, inputs, *args, **kwargs):
         """Applies the model; see the class for the arguments."""
@@ -45,3 +63,21 @@ class NamedInputs(ChecksInputs):
         """Computes the outputs; steps on JAX begin here, past `__call__`."""
         self._check_keys(inputs)
         return super().call(inputs, training=training, mask=mask)
+
+
+def refuse_class_weight(class_weight, y):
+    """Of targets of several tokens a row, where Keras takes the place of the greatest for a class.
+
+    Args:
+        class_weight: As `fit` was given it.
+        y: The targets.
+
+    Raises:
+        ValueError: Unless there is one class a row.
+    """
+    if np.shape(y)[1:] != (1,):
+        raise ValueError(
+            "`class_weight` is for one class a row, and the targets of this model are sequences. "
+            "Use `sample_weight` with one weight a token, (batch, length). "
+            f"Received: class_weight={class_weight}"
+        )

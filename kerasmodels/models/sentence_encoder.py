@@ -9,6 +9,8 @@ library, sentence-transformers. Its training is left to a loss on the vectors.
 """
 
 import warnings
+from collections.abc import Iterable
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -63,6 +65,10 @@ class BertSentenceEncoder(_BertHead):
     _task = "sentence_encoder"
 
     def __init__(self, backbone, pooling="mean", normalize=True, dtype=None, name=None):
+        if not isinstance(normalize, bool):
+            raise ValueError(
+                f"`normalize` must be True or False. Received: normalize={normalize!r}"
+            )
         if pooling not in POOLINGS:
             raise ValueError(
                 f"`pooling` must be one of {list(POOLINGS)}. Received: pooling={pooling!r}"
@@ -77,6 +83,7 @@ class BertSentenceEncoder(_BertHead):
             x = keras.layers.UnitNormalization(dtype="float32", name="normalize")(x)
         super().__init__(inputs=backbone.input, outputs=x, name=name)  # (batch, hidden)
         self._set_up(backbone, policy, pooling=pooling, normalize=normalize)
+        self.settings = {}  # of the preset, like the tokenizer
         self._warned = False
 
     def embed(self, texts, batch_size=32, max_length=None, truncation=None, show_progress=None):
@@ -143,11 +150,13 @@ class BertSentenceEncoder(_BertHead):
                 "`embed` needs a tokenizer, and the model has none. Load a preset with one, or set "
                 "`encoder.tokenizer` to the data.BertTokenizer of these weights"
             )
-        if isinstance(texts, str):
+        scalar = isinstance(texts, np.ndarray) and texts.ndim == 0
+        if isinstance(texts, str) or not isinstance(texts, Iterable) or scalar:
             raise ValueError(f"`texts` must be a list of strings. Received: {texts!r}")
+        whole = isinstance(max_length, Integral) and not isinstance(max_length, bool)
         if max_length is None:
             max_length = min(tokenizer.max_sequence_length or most, most)
-        elif type(max_length) is not int or max_length not in range(2, most + 1):
+        elif not whole or max_length not in range(2, most + 1):
             raise ValueError(
                 "`max_length` must be an integer from 2, for the special tokens, to "
                 f"max_sequence_length={most}. Received: max_length={max_length!r}"
@@ -193,7 +202,8 @@ class BertSentenceEncoder(_BertHead):
                 of those of `Bert`.
 
         Returns:
-            The model. Its `tokenizer` is that of the folder, or `None`.
+            The model. Its `tokenizer` is that of the folder, or `None`; its `settings` are the
+            prompts and the similarity that the folder names, for `save_to_preset` to write again.
 
         Raises:
             FileNotFoundError: If a folder or one of its files is not there.
@@ -203,10 +213,11 @@ class BertSentenceEncoder(_BertHead):
         """
         if preset in SIZES:
             return super().from_preset(preset, load_weights, **kwargs)
-        folder, arguments, text = sentence_transformers.read_folder(
+        folder, arguments, text, settings = sentence_transformers.read_folder(
             preset, load_weights, BertTokenizer.FILES
         )
         model = cls._load(folder, SIZES, load_weights, {**arguments, **kwargs})
+        model.settings = settings
         tokenizer, most = model.tokenizer, model.backbone.max_sequence_length
         if tokenizer is not None:
             if text["lowercase"] and not tokenizer.lowercase:
@@ -226,7 +237,7 @@ def _batches(lengths, batch_size, max_length):
         The places of the rows in order, and a list of `(count, shape)`: how many come next, and
         the shape of their batch. The last one may have more rows than texts.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
         raise ValueError(
             f"`batch_size` must be a positive integer. Received: batch_size={batch_size!r}"
         )

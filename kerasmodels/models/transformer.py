@@ -24,9 +24,10 @@ from kerasmodels.layers import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
+from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.layers.positions import position_layers
 from kerasmodels.models.frozen import KeepsFrozenLayers
-from kerasmodels.models.named_inputs import NamedInputs
+from kerasmodels.models.named_inputs import NamedInputs, refuse_class_weight
 from kerasmodels.training import FitOnReplicas
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
@@ -151,7 +152,7 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         block = dict(
             dropout=dropout,
             attention_dropout=attention_dropout,
-            activation=keras.activations.get(activation),
+            activation=get_activation(activation),
             normalize_first=normalize_first,
             layer_norm_epsilon=layer_norm_epsilon,
         )
@@ -240,22 +241,8 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         sides = zip(("encoder_token_ids", "decoder_token_ids"), sizes, strict=True)
         return {name: (size, length) for name, size in sides}
 
-    # === Training ===
-
-    def fit(self, x=None, y=None, *args, class_weight=None, **kwargs):
-        """As `keras.Model.fit`, but for `class_weight`: give `sample_weight` a token instead.
-
-        Raises:
-            ValueError: For `class_weight` with targets of several tokens. Keras would read a row
-                of ids as a one-hot class and take the place of its greatest id for the class.
-        """
-        if class_weight is not None and np.shape(y)[1:] != (1,):
-            raise ValueError(
-                "`class_weight` is for one class a row, and a Transformer's targets are sequences. "
-                "Use `sample_weight` with one weight a token, (batch, length). "
-                f"Received: class_weight={class_weight}"
-            )
-        return super().fit(x, y, *args, class_weight=class_weight, **kwargs)
+    def _check_class_weight(self, class_weight, y):
+        refuse_class_weight(class_weight, y)
 
     # === Decoding ===
 
@@ -434,7 +421,7 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         """The constructor's arguments."""
         return {
             **self._arguments,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": serialize_activation(self.activation),
             "output_bias": self.output_bias is not None,
             "generation": dict(self.generation),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),

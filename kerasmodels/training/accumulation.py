@@ -71,9 +71,13 @@ class GradientAccumulation(ChecksInputs, PortableModel):
         """Those of the model."""
         return getattr(self.model, "input_limits", {})
 
-    def _check(self, inputs, targets=None):
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
         if isinstance(self.model, ChecksInputs):
-            self.model._check(inputs)
+            self.model._check(inputs, targets, sample_weight, loss=getattr(self, "loss", None))
+
+    def _check_class_weight(self, class_weight, y):
+        if isinstance(self.model, ChecksInputs):
+            self.model._check_class_weight(class_weight, y)
 
     def call(self, inputs, training=None):
         """The model's own output."""
@@ -160,6 +164,9 @@ class GradientAccumulation(ChecksInputs, PortableModel):
                 f"{loss} cannot say how much that is. Use a loss with a method "
                 "`token_weight`, such as SmoothedCrossEntropy."
             )
+        ignored = getattr(loss, "ignore_class", None)
+        if ignored is not None:  # Keras divides by the number of the others
+            return ops.sum(ops.cast(ops.not_equal(y, ignored), "float32"))
         return ops.cast(ops.size(y), "float32")
 
     def _weights(self, y, sample_weight):

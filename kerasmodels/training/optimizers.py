@@ -1,6 +1,9 @@
 """Weight decay as the papers have it, with exceptions that survive saving and loading."""
 
+import math
 import re
+from collections.abc import Iterable
+from numbers import Real
 
 import keras
 from keras import ops
@@ -14,12 +17,15 @@ _KerasSGD = type(keras.optimizers.SGD.__new__(keras.optimizers.SGD))
 class _SelectiveWeightDecay:
     """What the optimizers below share: which variables are decayed, as a part of the config."""
 
-    def __init__(self, *, weight_decay, undecayed, **kwargs):
-        if weight_decay is None or not weight_decay >= 0:
-            raise ValueError(
-                f"`weight_decay` must not be negative. Received: weight_decay={weight_decay}"
-            )
-        if isinstance(undecayed, str):
+    def __init__(self, *, learning_rate, weight_decay, undecayed, **kwargs):
+        for name, value in (("weight_decay", weight_decay), ("learning_rate", learning_rate)):
+            if name == "learning_rate" and not isinstance(value, str | Real):
+                continue  # a schedule, a function or a tensor
+            if not isinstance(value, Real) or not 0 <= value < math.inf:
+                raise ValueError(
+                    f"`{name}` must not be negative, and finite. Received: {name}={value!r}"
+                )
+        if isinstance(undecayed, str) or not isinstance(undecayed, Iterable):
             raise ValueError(
                 "`undecayed` must be a list of regular expressions, not one string. "
                 f"Received: undecayed={undecayed!r}"
@@ -32,7 +38,7 @@ class _SelectiveWeightDecay:
                 raise ValueError(
                     f"`undecayed` must hold regular expressions. Received: {pattern!r} ({error})"
                 ) from error
-        super().__init__(weight_decay=weight_decay, **kwargs)
+        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **kwargs)
         self.undecayed = undecayed
         self._undecayed_keys = set()
 
@@ -160,7 +166,7 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
         # Nor can PyTorch's compiler read the numbers below; it makes a kernel of its own.
         if self.amsgrad or not fits or torch.compiler.is_compiling():
             return super()._parallel_update_step(grads, variables, learning_rate)
-        step = self.iterations.value.float() + 1
+        step = ops.cast(self.iterations, "float32") + 1
         torch._fused_adam_(
             values,
             grads,

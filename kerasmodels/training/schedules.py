@@ -8,6 +8,9 @@ Steps may be Python or numpy numbers or backend tensors, integer or floating, sc
 The relative error is below 1e-6 up to step 2**31 - 1.
 """
 
+import math
+from numbers import Real
+
 import keras
 import numpy as np
 from keras import ops
@@ -16,12 +19,16 @@ _LAST_STEP = 2**31 - 1
 
 
 def _positive_integer(name, value):
-    whole = isinstance(value, (int, float, np.number)) and value % 1 == 0
+    whole = _is_finite(value) and not isinstance(value, bool) and value % 1 == 0
     if not whole or not 0 < value <= _LAST_STEP:
         raise ValueError(
             f"`{name}` must be a whole number from 1 to 2**31 - 1. Received: {name}={value}"
         )
     return int(value)
+
+
+def _is_finite(value):
+    return isinstance(value, Real) and math.isfinite(value)
 
 
 def _as_step(step):
@@ -88,8 +95,8 @@ class WarmupInverseSqrt(_Schedule):
     def __init__(self, hidden_dim, warmup_steps=4000, scale=1.0):
         self.hidden_dim = _positive_integer("hidden_dim", hidden_dim)
         self.warmup_steps = _positive_integer("warmup_steps", warmup_steps)
-        if not scale > 0:
-            raise ValueError(f"`scale` must be positive. Received: scale={scale}")
+        if not _is_finite(scale) or not scale > 0:
+            raise ValueError(f"`scale` must be positive and finite. Received: scale={scale!r}")
         self.scale = float(scale)
 
     def rate(self, step):
@@ -137,10 +144,10 @@ class WarmupLinear(_Schedule):
     """
 
     def __init__(self, peak, warmup_steps, total_steps, final=0.0):
-        if not peak > 0:
-            raise ValueError(f"`peak` must be positive. Received: peak={peak}")
-        if not final >= 0:
-            raise ValueError(f"`final` must not be negative. Received: final={final}")
+        if not _is_finite(peak) or not peak > 0:
+            raise ValueError(f"`peak` must be positive and finite. Received: peak={peak!r}")
+        if not _is_finite(final) or not final >= 0:
+            raise ValueError(f"`final` must be finite, not negative. Received: final={final!r}")
         self.peak = float(peak)
         self.warmup_steps = _positive_integer("warmup_steps", warmup_steps)
         self.total_steps = _positive_integer("total_steps", total_steps)

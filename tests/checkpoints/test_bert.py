@@ -397,7 +397,15 @@ def test_masked_words_are_guessed_as_by_the_original(originals, folder_of):
         np.testing.assert_allclose([share for _, share in guesses], expected, rtol=1e-4)
     with pytest.raises(ValueError, match="each have a .MASK.. Received: 'a b'"):
         model.fill_mask(["[MASK] a", "a b"])
-    with pytest.raises(ValueError, match="`top_k` must be in .1, 30.. Received: top_k=31"):
+    with (
+        pytest.warns(UserWarning, match="cut to 12 tokens"),
+        pytest.raises(ValueError, match="within the 12 tokens.* text 1, of whose 2 are 1 left"),
+    ):
+        model.fill_mask(["[MASK]", "[MASK] " + "a " * 20 + "[MASK]"])
+    for bad in (None, 5, "a [MASK]"):
+        with pytest.raises(ValueError, match="`texts` must be a list"):
+            model.fill_mask(bad)
+    with pytest.raises(ValueError, match="`top_k` must be in .1, 30., an.*top_k=31"):
         model.fill_mask(texts, top_k=31)
     assert model.fill_mask([]) == []
     model.tokenizer = None
@@ -424,6 +432,9 @@ def change(folder, **changes):
         (dict(hidden_act="prelu"), "hidden_act='prelu'; allowed"),
         (dict(vocab_size=None), r"lacks \['vocab_size'\]"),
         (dict(num_attention_heads=3), "num_heads=3"),
+        (dict(model_type=None, architectures=["RobertaModel"]), "architectures=.'RobertaModel'"),
+        (dict(layer_norm_eps="1e-12"), "layer_norm_epsilon='1e-12'"),
+        (dict(hidden_dropout_prob="0.1"), "`dropout`.*'0.1'"),
     ],
 )
 def test_configurations_of_something_else(folder_of, changes, message):
@@ -440,9 +451,15 @@ def test_untied_heads_and_broken_labels(folder_of):
         BertPretraining.from_preset(folder)
     assert Bert.from_preset(folder).pooler is None  # nothing is tied there
     folder = folder_of("BertForSequenceClassification")
-    change(folder, id2label={"0": "a", "2": "c"})
-    with pytest.raises(ValueError, match="id2label"):
-        BertClassifier.from_preset(folder)
+    for problem in ("regression", "multi_label_classification"):
+        change(folder, problem_type=problem)
+        with pytest.raises(ValueError, match=f"problem_type='{problem}'.*one number, can be read"):
+            BertClassifier.from_preset(folder)
+        assert BertClassifier.from_preset(folder, new_head=True).num_classes == 3
+    for labels in ({"0": "a", "2": "c"}, ["a", "b"], "ab", {"a": 0}, 7):
+        change(folder, id2label=labels)
+        with pytest.raises(ValueError, match="config.json: id2label"):
+            BertClassifier.from_preset(folder)
 
 
 def test_what_transformers_cannot_hold(tmp_path):

@@ -150,6 +150,17 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_assigned(tmp_path, tenso
         np.testing.assert_array_equal(old, ops.convert_to_numpy(new))
 
 
+def test_what_is_no_float_or_there_twice(tmp_path, tensors):
+    """Quantized integers are no weights, and of two spellings of one weight neither is right."""
+    name = "net.embed.weight"
+    for dtype in ("int8", "bool"):
+        with pytest.raises(ValueError, match=f"{name} must hold floats. Received: {dtype}"):
+            load(tmp_path, {**tensors, name: tensors[name].astype(dtype)})
+    twice = {**tensors, name.removeprefix("net."): 0 * tensors[name]}
+    with pytest.raises(ValueError, match=f"twice, as one weight here: .*{name}"):
+        load(tmp_path, twice)
+
+
 def test_heads_are_loaded_ignored_or_new_by_name(tmp_path, tensors):
     del tensors["out_bias"]
     with pytest.raises(ValueError, match=r"missing: classifier.bias \(3,\)"):

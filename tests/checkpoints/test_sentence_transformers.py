@@ -140,7 +140,7 @@ def test_an_old_folder(old_folder):
 )
 def test_spellings_of_pooling(old_folder, config, pooling):
     write(old_folder / "1_Pooling" / "config.json", config)
-    folder, arguments, text = sentence_transformers.read_folder(old_folder)
+    folder, arguments, text, _ = sentence_transformers.read_folder(old_folder)
     assert folder == old_folder / "0_Transformer"
     assert arguments == {"pooling": pooling, "normalize": True}
     assert text == {"max_length": 6, "lowercase": False}
@@ -198,6 +198,23 @@ def test_prompts_that_are_not_used_by_default(old_folder):
     settings = {"prompts": {"query": "find: "}, "default_prompt_name": None}
     write(old_folder / "config_sentence_transformers.json", settings)
     assert sentence_transformers.read_folder(old_folder)[1]["pooling"] == "mean"
+
+
+def test_prompts_and_similarity_are_written_again(bert_folder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    modules = [Transformer(str(bert_folder)), Pooling(16, "mean")]
+    options = {"prompts": {"query": "a b "}, "similarity_fn_name": "dot"}
+    original = SentenceTransformer(modules=modules, device="cpu", **options)
+    original.save(str(tmp_path / "original"))
+    model = BertSentenceEncoder.from_preset(tmp_path / "original")
+    model.save_to_preset(tmp_path / "saved")
+    again = theirs(tmp_path / "saved")
+    assert again.similarity_fn_name == "dot"
+    expected = original.encode(["c"], prompt_name="query")
+    np.testing.assert_array_equal(again.encode(["c"], prompt_name="query"), expected)
+    assert_close(model.embed(["a b c"]), expected)
 
 
 def test_a_repository(old_folder, monkeypatch):

@@ -114,6 +114,21 @@ def test_c23_gelu_and_epsilon():
     assert make().layer_norm_epsilon == 1e-12 and make().get_config()["activation"] == "gelu"
 
 
+def test_a_function_is_not_taken_for_its_namesake():
+    """`keras.ops.gelu` goes by tanh and has the name of the exact one, by which it is saved."""
+    model = randomize(make(activation=keras.ops.gelu))
+    again = Bert.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    assert model.get_config()["activation"] == "gelu_tanh"
+    assert_close(again(data())["pooled_output"], to_numpy(model(data())["pooled_output"]))
+
+    def gelu(x):
+        return x
+
+    with pytest.raises(ValueError, match="`activation`.*another name.*'gelu'"):
+        make(activation=gelu)
+
+
 def test_starts_as_the_authors_program():
     """Truncated normal of deviation 0.02, each kernel its own; biases 0."""
     model = make(vocabulary_size=2000, hidden_dim=64, intermediate_dim=128, num_layers=1)
@@ -245,9 +260,16 @@ def test_features_join_hidden_states():
     model.trainable = False
     assert len(head.trainable_weights) == 2 and head(inputs).shape == (2, 5, 3)
     assert make(num_layers=4).features().output.shape == (None, None, 32)
-    for layers in ([], [3], [-4], ["last"]):
+    for layers in ([], [3], [-4], ["last"], 1):
         with pytest.raises(ValueError, match=r"`layers` must be integers in \[-3, 3\)"):
             model.features(layers)
+    for key, value in (("token_ids", 0 * inputs["token_ids"] + 11), ("more", inputs["token_ids"])):
+        for call in (found, found.predict):
+            with pytest.raises(ValueError, match=key):
+                call({**inputs, key: value})
+    for inside in (model.hidden_states, model.attention_scores):
+        with pytest.raises(ValueError, match="`inputs` must have the keys.*Received: list"):
+            inside([inputs["token_ids"]])
 
 
 def test_attention_scores():
@@ -335,6 +357,11 @@ def test_half_precision_hands_on_the_compute_dtype():
         ({"dropout": 1.0}, ["dropout", "1.0"]),
         ({"attention_dropout": -0.5}, ["attention_dropout", "-0.5"]),
         ({"activation": "gelu_erf"}, ["gelu_erf"]),
+        ({"layer_norm_epsilon": -1.0}, ["layer_norm_epsilon", "-1.0"]),
+        ({"layer_norm_epsilon": float("nan")}, ["layer_norm_epsilon", "nan"]),
+        ({"layer_norm_epsilon": "1e-12"}, ["layer_norm_epsilon", "'1e-12'"]),
+        ({"dropout": None}, ["dropout", "None"]),
+        ({"pooler": "no"}, ["pooler", "'no'"]),
     ],
 )
 def test_bad_arguments(given, says):

@@ -16,7 +16,7 @@ from kerasmodels.models import (
     BertSpanClassifier,
     BertTokenClassifier,
 )
-from kerasmodels.training import AdamW, SmoothedCrossEntropy
+from kerasmodels.training import AdamW, GradientAccumulation, SmoothedCrossEntropy
 from tests.kit import (
     assert_close,
     backend,
@@ -287,6 +287,10 @@ def test_a_size_has_no_weights():
         (lambda: BertClassifier(bert(), 2.0), ["num_classes", "2.0"]),
         (lambda: BertClassifier(bert(), 3, class_names=["a", "b"]), ["class_names", "2", "3"]),
         (lambda: BertTokenClassifier(bert(), 1, class_names=[]), ["class_names", "0", "1"]),
+        (lambda: BertClassifier(bert(), 2, class_names={0: "a", 1: "b"}), ["list of strings"]),
+        (lambda: BertClassifier(bert(), 2, class_names="no"), ["list of strings", "no"]),
+        (lambda: BertClassifier(bert(), 2, class_names=np.arange(2)), ["list of strings"]),
+        (lambda: BertClassifier(bert(), 2, class_names=["a", 1]), ["list of strings"]),
         (lambda: BertClassifier(bert(pooler=False), 2), ["pooler"]),
         (lambda: BertPretraining(bert(pooler=False)), ["pooler"]),
         (lambda: BertSpanClassifier("bert_base"), ["backbone", "bert_base"]),
@@ -321,6 +325,26 @@ def sparse():
             {"start": np.array([0, 1]), "end": np.array([2, 5])},
             ["end", "[0, 5)", "[5]"],
         ),
+        (  # Keras would take them by the alphabet: the first for `end`
+            lambda: BertSpanClassifier(bert()),
+            sparse,
+            (np.array([0, 1]), np.array([2, 2])),
+            ["`y` must be a dictionary", "start", "end", "a tuple"],
+        ),
+        (
+            lambda: BertSpanClassifier(bert()),
+            sparse,
+            {"start": np.array([0, 1]), "stop": np.array([2, 2])},
+            ["`y` must be a dictionary", "stop"],
+        ),
+        (  # the second row has three tokens
+            lambda: BertSpanClassifier(bert()),
+            lambda: {"start": sparse(), "end": sparse()},
+            {"start": np.array([0, 1]), "end": np.array([2, 3])},
+            ["`end`", "not of padding", "3 in row 1, which has 3 tokens"],
+        ),
+        (lambda: BertClassifier(bert(), 1), lambda: "mse", np.array([0, np.nan]), ["finite"]),
+        (lambda: BertClassifier(bert(), 1), lambda: "mse", np.array(["a", "b"]), ["numbers"]),
         (
             lambda: BertPretraining(bert()),
             losses,
@@ -344,6 +368,28 @@ def test_labels_outside_the_classes(make, loss, targets, says):
             call(inputs, targets)
         for words in says:
             assert words in str(error.value)
+
+
+def test_weights_that_keras_would_apply_to_something_else():
+    """To the place of the greatest label of a row, and to a column of tokens."""
+    labels = np.array([[0, 1, 2, 3, 0]] * 2)
+    for model, loss in (
+        (BertTokenClassifier(bert(), 4), sparse()),
+        (GradientAccumulation(BertTokenClassifier(bert(), 4), 2), sparse()),
+    ):
+        model.compile("sgd", loss)
+        for call in (model.fit, model.train_on_batch):
+            with pytest.raises(ValueError, match="`class_weight`.*`sample_weight`"):
+                call(data(), labels, class_weight={0: 1.0, 1: 2.0, 2: 1.0, 3: 1.0})
+            with pytest.raises(ValueError, match=r"`sample_weight` must .*shape=\(2,\)"):
+                call(data(), labels, sample_weight=np.ones(2))
+    model = BertTokenClassifier(bert(dropout=0.0, attention_dropout=0.0), 4, dropout=0.0)
+    model.compile("sgd", SmoothedCrossEntropy(0.0, ignore_id=None))
+    rows, tokens = np.array([1.0, 3.0]), np.array([[1.0] * 5, [3.0] * 5])
+    assert_close(
+        model.test_on_batch(data(), labels, sample_weight=rows),
+        model.test_on_batch(data(), labels, sample_weight=tokens),
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,8 @@ def test_bad_pooling(pooling):
     with pytest.raises(ValueError, match="`pooling`.*'mean', 'cls'") as error:
         BertSentenceEncoder(bert(), pooling=pooling)
     assert f"pooling={pooling!r}" in str(error.value)
+    with pytest.raises(ValueError, match="`normalize`.*'no'"):
+        BertSentenceEncoder(bert(), normalize="no")
 
 
 @pytest.mark.parametrize(
@@ -213,6 +215,8 @@ def test_bad_pooling(pooling):
     [
         ({"texts": "a b"}, ["texts", "list of strings", "'a b'"]),
         ({"texts": ["a", None]}, ["texts", "None"]),
+        ({"texts": None}, ["texts", "list of strings", "None"]),
+        ({"texts": np.array("a")}, ["texts", "list of strings"]),
         ({"texts": ["a"], "batch_size": 0}, ["batch_size", "0"]),
         ({"texts": ["a"], "batch_size": 2.0}, ["batch_size", "2.0"]),
         ({"texts": ["a"], "max_length": 1}, ["max_length", "1"]),
@@ -221,6 +225,8 @@ def test_bad_pooling(pooling):
     ],
 )
 def test_bad_arguments_of_embed(encoder, arguments, says):
+    """Where an integer is wanted, numpy's is one."""
+    assert encoder.embed(["a"], np.int64(2), np.int64(5)).shape[0] == 1
     with pytest.raises(ValueError) as error:
         encoder.embed(**arguments)
     for words in says:

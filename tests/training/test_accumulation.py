@@ -98,6 +98,27 @@ def test_a_mean_over_rows_a_jitted_step_and_a_smaller_last_batch():
     assert_same_weights(split.model, whole)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_class_that_keras_ignores(several):
+    """Its mean is over the others: micro-batches count by how many they have."""
+
+    def loss():
+        one = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+        return {"tokens": one} if several else one
+
+    def model():
+        base = network()
+        return keras.Model(base.input, {"tokens": base.output}) if several else base
+
+    y = {"tokens": Y} if several else Y
+    whole, split = model(), GradientAccumulation(model(), 4)
+    for one in (whole, split):
+        one.compile(keras.optimizers.SGD(0.5), loss())
+    expected, history = fit(whole, y=y), fit(split, y=y)
+    assert_same_weights(split.model, whole)
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-5)
+
+
 def test_several_outputs_each_with_its_own_weight():
     """As BERT's pre-training: masked positions of unequal number, and a class for each row."""
 

@@ -73,16 +73,17 @@ def test_the_l2_term_is_of_all_weights_but_those_named():
     assert decayed_names(SGD.from_config(config), model).keys() == KERNELS
 
 
-def test_updates_are_those_of_keras():
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}, {"use_ema": True}])
+def test_updates_are_those_of_keras(options):
     keras.utils.set_random_seed(0)
     ours, theirs = make_model(first="first"), make_model(first="first")
     theirs.set_weights(ours.get_weights())
-    options = {"weight_decay": 0.1, "beta_2": 0.98, "global_clipnorm": 0.5}
+    options = {"weight_decay": 0.1, "beta_2": 0.98, "global_clipnorm": 0.5, **options}
     reference = keras.optimizers.AdamW(0.01, **options)
     reference.exclude_from_weight_decay(var_names=["bias", "beta", "gamma", "scale"])
     for model, optimizer in ((ours, AdamW(0.01, **options)), (theirs, reference)):
         rng = np.random.default_rng(0)
-        for _ in range(3):
+        for _ in range(5):
             variables = model.trainable_variables
             gradients = [rng.normal(size=v.shape).astype("float32") for v in variables]
             optimizer.apply([ops.convert_to_tensor(g) for g in gradients], variables)
@@ -257,6 +258,10 @@ def test_loaded_from_a_file_it_goes_on_as_before(optimizer_class, dtype, options
         ({"undecayed": "bias"}, "undecayed"),
         ({"undecayed": ["("]}, "undecayed"),
         ({"undecayed": [3]}, "undecayed"),
+        ({"undecayed": None}, "undecayed"),
+        ({"weight_decay": "a"}, "weight_decay"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"learning_rate": -1.0}, "learning_rate"),
     ],
 )
 def test_bad_input(options, message):
