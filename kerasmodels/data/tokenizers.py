@@ -220,31 +220,29 @@ def train_word_pieces(
     words = {word for text in texts for word, _ in split.pre_tokenize_str(text)}
     if not words:
         raise ValueError("`corpus` must hold text. Received: none (an iterator serves one pass).")
-    first = {word[0] for word in words}
-    later = {character for word in words for character in word[1:]}
-    # The trainer makes these tokens too, though no word begins so. They are taken out again.
-    unused = later - first
+    # A word that was never met may begin with any of these.
+    characters = {character for word in words for character in word}
     # The trainer would number these in an order that differs from run to run, and break ties
     # by number: given here, the same corpus gives the same pieces.
-    later = sorted(SUFFIX + character for character in later)
-    smallest = len(special_tokens) + len(first) + len(later)
+    later = sorted({SUFFIX + character for word in words for character in word[1:]})
+    smallest = len(special_tokens) + len(characters) + len(later)
     if vocabulary_size < smallest:
         raise ValueError(
-            f"`vocabulary_size` must be at least {smallest}, the special tokens and the "
-            f"characters of the corpus. Received: {vocabulary_size}."
+            f"`vocabulary_size` must be at least {smallest}, the special tokens and the characters "
+            "of the corpus, once where they begin a word and once where they continue one. "
+            f"Received: {vocabulary_size}."
         )
     trained = hf.Tokenizer(hf.models.WordPiece())
     trained.pre_tokenizer = split
     trainer = hf.trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size - len(special_tokens) + len(unused),
+        vocab_size=vocabulary_size - len(special_tokens),
         special_tokens=later,
-        initial_alphabet=sorted(first),
+        initial_alphabet=sorted(characters),
         continuing_subword_prefix=SUFFIX,
         show_progress=False,
     )
     trained.train_from_iterator(texts, trainer)
-    pieces = _by_id(trained.get_vocab())
-    return [*special_tokens, *(piece for piece in pieces if piece not in unused)]
+    return [*special_tokens, *_by_id(trained.get_vocab())]
 
 
 def strings(corpus: Iterable[str]):

@@ -395,12 +395,12 @@ def test_training_keeps_to_its_size():
     random = np.random.default_rng(0)
     for _ in range(50):
         words = ["".join(random.choice(list("abcdé1"), random.integers(1, 5))) for _ in range(9)]
-        first = {word[0] for word in words}
-        later = {character for word in words for character in word[1:]}
-        least = len(SPECIAL) + len(first) + len(later)
+        every = {character for word in words for character in word}
+        later = {f"##{character}" for word in words for character in word[1:]}
+        least = len(SPECIAL) + len(every) + len(later)
         for size in (least, least + 1, least + 5):
             tokens = data.BertTokenizer.train(words, size, lowercase=False).tokens
-            assert len(tokens) <= size and set(tokens) >= first | {f"##{c}" for c in later}
+            assert len(tokens) <= size and set(tokens) >= every | later
         with pytest.raises(ValueError, match=f"at least {least}"):
             data.BertTokenizer.train(words, least - 1, lowercase=False)
 
@@ -475,8 +475,8 @@ def test_bad_input(tokenizer):
         data.BertTokenizer([*SPECIAL, "a\nb"])
     with pytest.raises(ValueError, match="`max_sequence_length`.*2"):
         data.BertTokenizer(SPECIAL, max_sequence_length=2)
-    with pytest.raises(ValueError, match="at least 7"):
-        data.BertTokenizer.train(["ab"], 6)
+    with pytest.raises(ValueError, match="at least 8"):
+        data.BertTokenizer.train(["ab"], 7)
     with pytest.raises(ValueError, match="`corpus` must be a list"):
         data.BertTokenizer.train("ab", 20)
 

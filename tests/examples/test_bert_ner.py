@@ -92,3 +92,39 @@ def test_sentences_as_they_are_shown():
     example = load("bert_ner")
     words, tags = ["Ada", "Lovelace", "wrote", "to", "Rome"], ["B-PER", "I-PER", "O", "O", "B-LOC"]
     assert example.marked(words, tags) == "[PER Ada Lovelace] wrote to [LOC Rome]"
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ("We PRP\nsaw VBD\n\nit PRP\n", None, "train.conll, --column -1: Tags must be .*'PRP'"),
+        ("Ada b-per\n\nYes O\n", None, "train.conll, .*'b-per'"),
+        ("Ada B-all\n\nYes O\n", None, "train.conll, .* 'all' is taken"),
+        ("Ada B-PER\n", "Ada B\n", "test.conll, .*'B'"),
+        ("Ada B-PER\n", None, "--data must hold two sentences at least.* --test. Received: 1"),
+    ],
+)
+def test_what_cannot_be_learned_is_said_before_training(
+    train, test, message, tmp_path, monkeypatch
+):
+    example = load("bert_ner")
+    monkeypatch.setattr(example, "build", lambda *arguments: pytest.fail("a model was made"))
+    arguments = ["--data", tmp_path / "train.conll", "--output", tmp_path / "out"]
+    (tmp_path / "train.conll").write_text(train)
+    if test:
+        (tmp_path / "test.conll").write_text(test)
+        arguments += ["--test", tmp_path / "test.conll"]
+    monkeypatch.setattr("sys.argv", ["bert_ner.py", *map(str, arguments)])
+    with pytest.raises(ValueError, match=message):
+        example.main()
+
+
+def test_a_fifth_of_the_sentences_is_held_out():
+    example = load("bert_ner")
+    sentences = [([str(i)], ["O"]) for i in range(10)]
+    train, test = example.split(sentences)
+    assert len(test) == 2 and sorted(train + test) == sentences
+    train, test = example.split(sentences[:2])
+    assert len(test) == len(train) == 1
+    with pytest.raises(ValueError, match="two sentences at least.* Received: 0"):
+        example.split([])

@@ -1,5 +1,6 @@
 """The search example: how files are cut, the index on disk, and a run from the command line."""
 
+import os
 import sys
 import types
 
@@ -62,6 +63,15 @@ def test_passages(example):
     assert example.passages("word " * 400)[0][1] == ("word " * 400).strip()  # no sentence ends
 
 
+def test_passages_without_white_space_between_sentences(example):
+    text = ("字" * 99 + "。") * 4 + "他说：「" + "字" * 90 + "！」" + "字" * 400 + "？！好。"
+    found = [passage for _, passage in example.passages(text)]
+    assert "".join(found) == text and len(found) > 1
+    assert all(len(passage) <= example.LONGEST for passage in found)
+    assert found[0].endswith("！」") and found[1].startswith("字")
+    assert example.END_OF_SENTENCE.split("好？！好。") == ["好？！", "好。", ""]
+
+
 def test_search_is_by_cosine(example, rng):
     vectors = rng.normal(size=(20, 4))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -92,6 +102,95 @@ def test_a_run(example, preset, folder, tmp_path, monkeypatch, capsys):
     (folder / "a.txt").write_text("blue sea . red .\n")
     run(example, monkeypatch, *arguments)
     assert embedded[1] == ["blue sea . red .", "old old ."]
+
+
+def test_files_of_other_kinds(example, folder, capsys):
+    (folder / "a.txt").write_text("red fire .", encoding="utf-8-sig")
+    (folder / "caf\u00e9.txt").write_text("caf\u00e9", encoding="cp1252")
+    for encoding in ("utf-16", "utf-16-le"):
+        (folder / f"{encoding}.txt").write_text("blue", encoding=encoding)
+    found = example.read_folder(folder, "*.txt")
+    assert found == [("a.txt", 1, "red fire ."), ("more/b.txt", 3, "old old .")]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in said] == [
+        "caf\u00e9.txt",
+        "utf-16-le.txt",
+        "utf-16.txt",
+    ]
+    assert all(line.startswith("Left out, since it is not utf-8: ") for line in said)
+    assert example.read_folder(folder, "caf*", "cp1252") == [("caf\u00e9.txt", 1, "caf\u00e9")]
+    assert example.read_folder(folder, "utf-16.*", "utf-16") == [("utf-16.txt", 1, "blue")]
+
+
+def test_the_index(example, preset, folder, tmp_path, monkeypatch, capsys):
+    index = tmp_path / "foo.idx"
+    arguments = (folder, "blue", "--preset", preset, "--index", index, "--no-progress")
+    run(example, monkeypatch, *arguments)
+    first = capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["foo.idx", "texts"]
+    run(example, monkeypatch, *arguments)
+    assert "passages of" not in capsys.readouterr().out
+    content = index.read_bytes()
+
+    # One that cannot be read, be it half of one or another program's, is made anew.
+    np.savez(tmp_path / "other.npz", x=1)
+    np.save(tmp_path / "array.npy", np.arange(3))
+    others = [(tmp_path / name).read_bytes() for name in ("other.npz", "array.npy")]
+    for unreadable in (content[: len(content) // 2], b"", b"what is this?", *others):
+        index.write_bytes(unreadable)
+        run(example, monkeypatch, *arguments)
+        printed = capsys.readouterr().out
+        assert f"{index} cannot be read and is made anew" in printed
+        assert [line for line in printed.splitlines() if "0." in line or "1." in line] == [
+            line for line in first.splitlines() if "0." in line or "1." in line
+        ]
+    run(example, monkeypatch, *arguments)
+    assert "anew" not in capsys.readouterr().out
+
+    # What stood there before a failed save still does.
+    content = index.read_bytes()
+
+    def savez(file, **arrays):
+        file.write(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(np, "savez", savez)
+    with pytest.raises(OSError, match="full"):
+        example.write_index(index, state="new")
+    assert index.read_bytes() == content
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    monkeypatch.undo()
+
+    # Another tokenizer in the same folder makes another index, too.
+    os.utime(preset / "vocab.txt")
+    run(example, monkeypatch, *arguments)
+    assert "passages of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--top", 0], "--top must be at least 1"),
+        (["--index", "a.txt"], "one of the files to be searched"),
+        (["--index", "more"], "is a folder"),
+    ],
+)
+def test_what_the_command_line_must_not_say(example, folder, monkeypatch, capsys, more, message):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(BertSentenceEncoder, "from_preset", lambda *a, **kw: pytest.fail("loaded"))
+    with pytest.raises(SystemExit):
+        run(example, monkeypatch, folder, "red", "--preset", "none", *more)
+    assert message in capsys.readouterr().err
+    assert (folder / "a.txt").read_text() == "red fire .\n\nblue\nsea .\n"
+
+
+def test_a_folder_without_text(example, preset, folder, tmp_path, monkeypatch):
+    (folder / "blank.txt").write_text(" \n\n")
+    index = tmp_path / "index.npz"
+    more = ("--pattern", "blank*", "--preset", preset, "--index", index)
+    with pytest.raises(SystemExit, match="No text is in the 1 files"):
+        run(example, monkeypatch, folder, "red", *more)
+    assert not index.exists()
 
 
 def test_what_is_missing_is_said(example, folder, preset, monkeypatch, capsys):
