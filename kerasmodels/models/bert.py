@@ -19,8 +19,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasmodels import checkpoints
-from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import (
     PositionEmbedding,
     SegmentEmbedding,
@@ -32,14 +30,9 @@ from kerasmodels.models.bert_checks import (
     check_epsilon,
     check_initializer_range,
     check_rates,
-    check_shapes,
     check_sizes,
-    check_tokenizer,
 )
-from kerasmodels.models.frozen import KeepsFrozenLayers
-from kerasmodels.models.named_inputs import NamedInputs
-from kerasmodels.training import FitOnReplicas
-from kerasmodels.training.input_checks import visible
+from kerasmodels.models.bert_model import BertFeatures, BertModel
 
 # Section 3, "Model Architecture": base and large; the vocabulary is that of the uncased models.
 # The small ones are those that Turc et al. 2019 ("Well-Read Students Learn Better",
@@ -64,93 +57,8 @@ def truncated_normal(stddev):
     return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
-class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
-    """What the encoder and its heads share: checks of the arrays they are given, and presets."""
-
-    _task = "encoder"  # its name in `checkpoints.bert`
-
-    # === Checks, where arrays enter ===
-
-    @property
-    def input_limits(self):
-        """What the tables of the model have room for; see `ChecksInputs`."""
-        sizes = self._backbone()
-        length = sizes.max_sequence_length
-        limits = {
-            "token_ids": (sizes.vocabulary_size, length),
-            "segment_ids": (sizes.num_segments, length),
-            "mask_positions": ("token_ids", None),
-        }
-        return {name: limit for name, limit in limits.items() if name in self.input}
-
-    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        """Refuse bad inputs; a head also looks at the targets."""
-        super()._check(inputs, targets, sample_weight, loss)
-        if isinstance(inputs, dict):
-            check_shapes(visible(inputs))
-
-    def _backbone(self):
-        return self
-
-    def _checked(self, x, *targets):
-        size = getattr(getattr(x, "masking", None), "vocabulary_size", 0)
-        if size > self._backbone().vocabulary_size:
-            raise ValueError(
-                f"The data has the ids of {size} tokens, and the model the embeddings of "
-                f"vocabulary_size={self._backbone().vocabulary_size}"
-            )
-        return super()._checked(x, *targets)
-
-    # === Presets ===
-
-    @classmethod
-    def _load(cls, preset, sizes, load_weights, arguments):
-        family = checkpoints.bert.family(cls._task, BertTokenizer)
-        model = checkpoints.load_preset(cls, preset, family, sizes, load_weights, **arguments)
-        backbone, tokenizer = model._backbone(), model.tokenizer
-        if tokenizer is not None:
-            check_tokenizer(tokenizer, backbone.vocabulary_size, f"preset={str(preset)!r}: ")
-            most = backbone.max_sequence_length
-            tokenizer.max_sequence_length = min(tokenizer.max_sequence_length or most, most)
-            backbone.tokenizer = tokenizer
-        return model
-
-    def save_to_preset(self, folder, layout="transformers"):
-        """Writes a folder that `from_preset` and the program of the layout read.
-
-        Args:
-            folder: Where to write; what was there before a failed save is still there after it.
-            layout: `"transformers"`, or `"google"`: the TensorFlow checkpoint of the paper's
-                program, with `bert_config.json` and `vocab.txt`. TensorFlow must be installed for
-                that. The program computes `hidden_act="gelu"` exactly or by tanh, depending on its
-                version; here it is the exact one, and the other is written as `"gelu_new"`.
-
-        Raises:
-            ValueError: If the tokenizer has more tokens than the embedding, the program of the
-                layout has no such activation (Google's knows no
-                other `layer_norm_epsilon` than 1e-12 either), or `layout="google"` shall go into a
-                folder with a `config.json`, which would be loaded in its place.
-            ImportError: If `layout="google"` and TensorFlow is not installed.
-        """
-        family = checkpoints.bert.family(self._task, BertTokenizer)
-        if self.tokenizer is not None:
-            check_tokenizer(self.tokenizer, self._backbone().vocabulary_size)
-        checkpoints.save_preset(self, folder, family, layout)
-
-
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class _Features(NamedInputs, keras.Model):
-    """What `Bert.features` returns: a functional model that looks at what it is given."""
-
-    limits = {}  # of ids; a file does not hold them
-
-    @property
-    def input_limits(self):
-        return self.limits
-
-
-@keras.saving.register_keras_serializable(package="kerasmodels")
-class Bert(_BertModel):
+class Bert(BertModel):
     """BERT's encoder: tokens in, a vector for each token and one for the whole out.
 
     Inputs, a dictionary: `token_ids (batch, length)`, integers that begin with [CLS];
@@ -397,7 +305,7 @@ class Bert(_BertModel):
         states = self._encode(training=False)
         states = [states[i] for i in layers]
         output = states[0] if len(states) == 1 else ops.concatenate(states, axis=-1)
-        features = _Features(self.input, output, name=f"{self.name}_features")
+        features = BertFeatures(self.input, output, name=f"{self.name}_features")
         features.limits = self.input_limits
         return features
 

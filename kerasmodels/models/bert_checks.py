@@ -217,3 +217,28 @@ def check_labels(name, labels, count, what="the classes", loss=None):
             f"`{name}` must be in [0, {count}), {what}. "
             f"Received: {np.unique(labels[wrong])[:5].tolist()}"
         )
+
+
+def check_places(name, places, mask):
+    """Refuse targets that are positions of padding, whose logits say that it is impossible.
+
+    Args:
+        name: Of the targets, for the message.
+        places: An array with a position for each row, or anything else, which is not looked at.
+        mask: The padding mask, a numpy array, or `None`.
+
+    Raises:
+        ValueError: For what is not allowed.
+    """
+    places = visible_array(places)
+    if mask is None or places is None or places.size != len(mask):
+        return
+    places = places.reshape(-1).astype(int)
+    inside = (places >= 0) & (places < mask.shape[1])  # the others are ignored by the loss
+    padding = inside & ~mask.astype(bool)[np.arange(len(mask)), places * inside]
+    if padding.any():
+        row = int(padding.argmax())
+        raise ValueError(
+            f"`{name}` must be positions of tokens, not of padding. "
+            f"Received: {places[row]} in row {row}, which has {int(mask[row].sum())} tokens"
+        )

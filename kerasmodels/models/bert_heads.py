@@ -15,13 +15,19 @@ import numpy as np
 from keras import ops
 
 from kerasmodels.layers import GatherPositions, LogitBias, SpanProjection
-from kerasmodels.models.bert import SIZES, Bert, _BertModel, truncated_normal
-from kerasmodels.models.bert_checks import check_classes, check_labels, check_numbers
+from kerasmodels.models.bert import SIZES, Bert, truncated_normal
+from kerasmodels.models.bert_checks import (
+    check_classes,
+    check_labels,
+    check_numbers,
+    check_places,
+)
+from kerasmodels.models.bert_model import BertModel
 from kerasmodels.models.named_inputs import refuse_class_weight
-from kerasmodels.training.input_checks import visible, visible_array
+from kerasmodels.training.input_checks import visible_array
 
 
-class _BertHead(_BertModel):
+class _BertHead(BertModel):
     """What the heads share: a backbone, and how it is built, saved and loaded with them."""
 
     def _set_up(self, backbone, policy, **arguments):
@@ -357,22 +363,12 @@ class BertSpanClassifier(_BertHead):
         super()._check(inputs, targets)
         if not (isinstance(inputs, dict) and isinstance(targets, dict)):
             return
-        mask = visible(inputs).get("padding_mask")
+        mask = visible_array(inputs.get("padding_mask"))
+        length = inputs["token_ids"].shape[1]
         for name in ("start", "end"):
-            own, places = _loss_of(self, name, loss), visible_array(targets.get(name))
-            length = inputs["token_ids"].shape[1]
-            check_labels(name, places, length, "the positions of a row", own)
-            if mask is None or places is None or len(places) != len(mask):
-                continue
-            places = places.reshape(len(places)).astype(int)
-            inside = (places >= 0) & (places < length)  # else ignored by the loss
-            padding = inside & ~mask.astype(bool)[np.arange(len(mask)), places * inside]
-            if padding.any():
-                row = int(padding.argmax())
-                raise ValueError(
-                    f"`{name}` must be positions of tokens, not of padding. "
-                    f"Received: {places[row]} in row {row}, which has {int(mask[row].sum())} tokens"
-                )
+            own = _loss_of(self, name, loss)
+            check_labels(name, targets.get(name), length, "the positions of a row", own)
+            check_places(name, targets.get(name), mask)
 
 
 def _start(backbone, dtype, needs_pooler=False):
