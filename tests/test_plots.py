@@ -110,6 +110,17 @@ def test_attention_of_a_model():
         np.testing.assert_allclose(shown.sum(axis=-1), 1, rtol=1e-5)  # what is cut is padding
 
 
+def test_some_heads_keep_their_numbers():
+    scores = weights(2, 4, 3, 3)
+    for given, expected, names in (
+        (scores[0], scores[0][[3, 1]], ["head 4", "head 2"]),
+        (list(scores), scores[:, [3, 1]].reshape(4, 3, 3), ["layer 1, head 4", "layer 1, head 2"]),
+    ):
+        figure = plots.attention_map(given, LETTERS[:3], LETTERS[:3], heads=[3, 1])
+        np.testing.assert_array_equal(images(figure), expected)
+        assert [axis.get_title() for axis in figure.axes[:2]] == names
+
+
 def test_fewer_tokens_cut_the_padding():
     scores = weights(2, 6, 5)
     figure = plots.attention_map(scores, PHONEMES, np.array([7, 8]))
@@ -144,6 +155,9 @@ def test_a_long_sequence_keeps_readable_ticks():
         ([weights(2, 3, 3), weights(1, 3, 3)], {}, "one shape"),
         (weights(2, 2), {"query_tokens": ["a", "b", "c"]}, "query_tokens.*2 positions.*3"),
         (weights(2, 2), {"key_tokens": []}, "key_tokens.*0"),
+        (np.ones((2, 3, 4)), {"heads": [2]}, r"`heads` must be integers in \[0, 2\)"),
+        (np.ones((2, 3, 4)), {"heads": []}, "`heads`"),
+        (np.ones((3, 4)), {"heads": [0]}, "`heads`"),
     ],
 )
 def test_bad_attention(scores, arguments, message):

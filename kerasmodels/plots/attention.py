@@ -1,6 +1,7 @@
 """Attention maps and the position table."""
 
 import math
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ _MAP_SIZES = (1.6, 9.0)  # inches: the smallest and the largest side of a single
 _MAX_TOKEN_LENGTH = 24  # characters of a token shown on an axis
 
 
-def attention_map(scores, query_tokens=None, key_tokens=None, title=None):
+def attention_map(scores, query_tokens=None, key_tokens=None, title=None, heads=None):
     """Draws attention weights with the tokens on the axes: queries down, keys across.
 
     The rank of `scores` says what is drawn. All maps of one figure share one colour scale, which
@@ -26,13 +27,15 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None):
             map there: that is how padding is left out. None numbers the positions.
         key_tokens: the same for the keys.
         title: the figure's title.
+        heads: the heads to be drawn, integers counted from 0; the figure says which they are,
+            counted from 1. None draws all.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: if `scores` has another rank or is empty, or if there are more tokens than
-            positions.
+        ValueError: if `scores` has another rank or is empty, if there are more tokens than
+            positions, or if there are no such `heads`.
 
     Example:
         >>> import numpy as np
@@ -67,15 +70,24 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None):
     query_labels = _token_labels(query_tokens, scores.shape[-2], "query_tokens")
     key_labels = _token_labels(key_tokens, scores.shape[-1], "key_tokens")
     scores = scores[..., : len(query_labels), : len(key_labels)]
+    if heads is not None:
+        count = scores.shape[-3] if scores.ndim > 2 else 0
+        if not all(isinstance(i, Integral) and 0 <= i < count for i in heads) or not len(heads):
+            raise ValueError(
+                f"`heads` must be integers in [0, {count}), the heads there are. Received: {heads}"
+            )
+        scores = scores[..., list(heads), :, :]
     if scores.ndim == 2:
         maps, names, columns = scores[None], [None], 1
     elif scores.ndim == 3:
-        maps, names = scores, [f"head {i + 1}" for i in range(len(scores))]
+        numbers = range(len(scores)) if heads is None else heads
+        maps, names = scores, [f"head {i + 1}" for i in numbers]
         columns = _grid_columns(len(maps))
     else:
         layers, columns = scores.shape[:2]
         maps = scores.reshape((-1,) + scores.shape[2:])
-        names = [f"layer {i + 1}, head {j + 1}" for i in range(layers) for j in range(columns)]
+        numbers = range(columns) if heads is None else heads
+        names = [f"layer {i + 1}, head {j + 1}" for i in range(layers) for j in numbers]
     rows = math.ceil(len(maps) / columns)
 
     # Many maps in a figure get smaller cells, and with them smaller type.
