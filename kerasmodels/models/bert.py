@@ -32,7 +32,7 @@ from kerasmodels.models.bert_checks import (
     check_rates,
     check_sizes,
 )
-from kerasmodels.models.bert_model import BertFeatures, BertModel
+from kerasmodels.models.bert_model import BertFeatures, _BertModel
 
 # Section 3, "Model Architecture": base and large; the vocabulary is that of the uncased models.
 # The small ones are those that Turc et al. 2019 ("Well-Read Students Learn Better",
@@ -58,7 +58,7 @@ def truncated_normal(stddev):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class Bert(BertModel):
+class Bert(_BertModel):
     """BERT's encoder: tokens in, a vector for each token and one for the whole out.
 
     Inputs, a dictionary: `token_ids (batch, length)`, integers that begin with [CLS];

@@ -22,12 +22,12 @@ from kerasmodels.models.bert_checks import (
     check_numbers,
     check_places,
 )
-from kerasmodels.models.bert_model import BertModel
+from kerasmodels.models.bert_model import _BertModel
 from kerasmodels.models.named_inputs import refuse_class_weight
 from kerasmodels.training.input_checks import visible_array
 
 
-class _BertHead(BertModel):
+class _BertHead(_BertModel):
     """What the heads share: a backbone, and how it is built, saved and loaded with them."""
 
     def _set_up(self, backbone, policy, **arguments):

@@ -11,7 +11,7 @@ from kerasmodels.training import FitOnReplicas
 from kerasmodels.training.input_checks import visible
 
 
-class BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
+class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
     """The base of the encoder and its heads."""
 
     _task = "encoder"  # its name in `checkpoints.bert`
