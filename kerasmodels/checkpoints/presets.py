@@ -180,7 +180,7 @@ def read_class_names(id2label):
         ValueError: the numbers are not those from 0 on.
     """
     try:
-        by_number = {int(i): name for i, name in (id2label or {}).items()}
+        by_number = {int(i): str(name) for i, name in (id2label or {}).items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{files.CONFIG}: id2label must be an object of names by number. Received: {id2label!r}"

@@ -243,7 +243,8 @@ def find_answers(
     if windows.question_index.max(initial=-1) + 1 != len(questions):
         raise ValueError(
             "`questions` must be those that the windows were made of. Received: "
-            f"{len(questions)} questions for windows of {windows.question_index.max() + 1}."
+            f"{len(questions)} questions for windows of "
+            f"{windows.question_index.max(initial=-1) + 1}."
         )
     nulls = starts[:, 0] + ends[:, 0] if len(starts) else np.zeros(0)  # [CLS]
     scores, firsts, lasts = _best_spans(starts, ends, inside, max_answer_length)

@@ -1,10 +1,10 @@
 """A model of texts as a SavedModel: strings in, names and scores or vectors out."""
 
-from collections.abc import Iterable, Mapping, Set
 from numbers import Integral
 
 import keras
 
+from kerasmodels.data.arguments import class_names_of
 from kerasmodels.export.archive import Archive, require_saved_model
 from kerasmodels.export.graph_tokenizer import graph_tokenizer
 from kerasmodels.export.inputs import input_specs
@@ -124,21 +124,7 @@ def _class_names(model, class_names, width):
         return None
     if class_names is None:
         return [str(number) for number in range(width)]
-    listed = isinstance(class_names, Iterable) and not isinstance(class_names, str | Mapping | Set)
-    class_names = list(class_names) if listed else [None]
-    if not all(isinstance(name, str) for name in class_names) or len(set(class_names)) < len(
-        class_names
-    ):
-        raise ValueError(
-            "`class_names` must be a list of strings that differ from one another. "
-            f"Received: {class_names}"
-        )
-    if len(class_names) != width:
-        raise ValueError(
-            f"`class_names` must name each of the {width} classes. "
-            f"Received: {len(class_names)} names"
-        )
-    return class_names
+    return class_names_of(class_names, width)
 
 
 def _max_length(model, tokenizer, max_length):

@@ -6,6 +6,9 @@ from keras import ops
 from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.initializers import fresh
 
+# What libraries compute alike under one name; "gelu" or "leaky_relu" they do not.
+_SAME_EVERYWHERE = ("relu", "relu6", "silu", "swish", "tanh", "sigmoid", "softplus", "selu", "mish")
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 def gelu_tanh(x):
@@ -41,7 +44,8 @@ def get_activation(activation):
     function = keras.activations.get(activation)
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", "")
     known = getattr(keras.activations, name, function)
-    if known is not function and module.partition(".")[0] != "keras":
+    others = known is not function and module.partition(".")[0] != "keras"
+    if others and name not in _SAME_EVERYWHERE:
         raise ValueError(
             f"`activation` must have another name than one of Keras's: {module}.{name} would be "
             f"saved as {name!r}, and loaded as keras.activations.{name}. Say which one is meant by "

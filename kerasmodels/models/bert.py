@@ -305,9 +305,7 @@ class Bert(_BertModel):
         states = self._encode(training=False)
         states = [states[i] for i in layers]
         output = states[0] if len(states) == 1 else ops.concatenate(states, axis=-1)
-        features = BertFeatures(self.input, output, name=f"{self.name}_features")
-        features.limits = self.input_limits
-        return features
+        return BertFeatures(self.input, output, name=f"{self.name}_features")
 
     # === Saving ===
 

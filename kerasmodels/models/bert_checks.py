@@ -1,9 +1,8 @@
 """What BERT refuses, in words that say what to do; see also `named_inputs`."""
 
-from collections.abc import Iterable, Mapping, Set
-
 import numpy as np
 
+from kerasmodels.data.arguments import class_names_of
 from kerasmodels.training.input_checks import visible_array
 
 _IDS, _SEGMENTS, _MASK, _POSITIONS = "token_ids", "segment_ids", "padding_mask", "mask_positions"
@@ -114,22 +113,8 @@ def check_classes(num_classes, class_names):
         raise ValueError(
             f"`num_classes` must be a positive integer. Received: num_classes={num_classes!r}"
         )
-    if class_names is None:
-        return
-    listed = isinstance(class_names, Iterable) and not isinstance(class_names, str | Mapping | Set)
-    names = list(class_names) if listed else [None]
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(
-            "`class_names` must be a list of strings, in the order of the classes. "
-            f"Received: {class_names!r}"
-        )
-    if len(names) != num_classes:
-        raise ValueError(
-            "`class_names` must hold a name for each class. "
-            f"Received: {len(names)} names for num_classes={num_classes}"
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f"`class_names` must differ from one another. Received: {names}")
+    if class_names is not None:
+        class_names_of(class_names, num_classes)
 
 
 def check_shapes(arrays):
@@ -212,11 +197,20 @@ def check_labels(name, labels, count, what="the classes", loss=None):
     for label in ignored:
         if label is not None:
             wrong &= labels != label
-    if wrong.any():
+    if wrong.any() and not _is_of_others(loss):
         raise ValueError(
-            f"`{name}` must be in [0, {count}), {what}. "
+            f"`{name}` must be in [0, {count}), {what}, or what the loss ignores (Keras's "
+            "`ignore_class`, the `ignore_id` of SmoothedCrossEntropy). "
             f"Received: {np.unique(labels[wrong])[:5].tolist()}"
         )
+
+
+def _is_of_others(loss):
+    """Whether nobody here knows which labels a loss allows."""
+    if loss is None or isinstance(loss, str):
+        return False
+    module = getattr(loss, "__module__", None) or type(loss).__module__
+    return module.partition(".")[0] not in ("keras", "kerasmodels")
 
 
 def check_places(name, places, mask):

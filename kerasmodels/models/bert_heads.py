@@ -207,6 +207,8 @@ class BertPretraining(_BertHead):
             count = self.backbone.vocabulary_size
             loss = _loss_of(self, "mlm", loss)
             check_labels("mlm", targets.get("mlm"), count, "the vocabulary", loss)
+            if isinstance(sample_weight, dict):
+                _refuse_row_weights(sample_weight.get("mlm"), targets.get("mlm"), loss)
             check_labels("nsp", targets.get("nsp"), 2, "0 = is next, 1 = is not")
 
 
@@ -310,13 +312,7 @@ class BertTokenClassifier(_BertHead):
         loss = _loss_of(self, "y", loss)
         if len(getattr(targets, "shape", ())) == 2:  # else one-hot
             check_labels("y", targets, self.num_classes, loss=loss)
-        # Keras would multiply a row's weight with a column.
-        if len(getattr(sample_weight, "shape", ())) == 1 and not hasattr(loss, "token_weight"):
-            raise ValueError(
-                "`sample_weight` must have a weight for each token, (batch, length); one for each "
-                "row is for training.SmoothedCrossEntropy alone. "
-                f"Received: shape={sample_weight.shape}"
-            )
+        _refuse_row_weights(sample_weight, targets, loss)
 
     def _check_class_weight(self, class_weight, y):
         refuse_class_weight(class_weight, y)
@@ -369,6 +365,18 @@ class BertSpanClassifier(_BertHead):
             own = _loss_of(self, name, loss)
             check_labels(name, targets.get(name), length, "the positions of a row", own)
             check_places(name, targets.get(name), mask)
+
+
+def _refuse_row_weights(weights, targets, loss):
+    """Of a model of tokens: Keras would multiply a row's weight with a column."""
+    several = tuple(getattr(targets, "shape", (0, 0)))[-1] != 1
+    rows = len(getattr(weights, "shape", ())) == 1 and several
+    if rows and not hasattr(loss, "token_weight"):
+        raise ValueError(
+            "`sample_weight` must have a weight for each token, (batch, length); one for each "
+            "row is for training.SmoothedCrossEntropy alone. "
+            f"Received: shape={tuple(weights.shape)}"
+        )
 
 
 def _start(backbone, dtype, needs_pooler=False):

@@ -4,14 +4,22 @@ import keras
 
 from kerasmodels import checkpoints
 from kerasmodels.data import BertTokenizer
+from kerasmodels.layers import PositionEmbedding, SegmentEmbedding, TokenEmbedding
 from kerasmodels.models.bert_checks import check_shapes, check_tokenizer
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.named_inputs import NamedInputs
 from kerasmodels.training import FitOnReplicas
-from kerasmodels.training.input_checks import visible
 
 
-class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
+class _BertInputs(NamedInputs):
+    """BERT's inputs must fit one another."""
+
+    def _check_arrays(self, arrays):
+        super()._check_arrays(arrays)
+        check_shapes(arrays)
+
+
+class _BertModel(_BertInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
     """The base of the encoder and its heads."""
 
     _task = "encoder"  # its name in `checkpoints.bert`
@@ -30,23 +38,17 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         }
         return {name: limit for name, limit in limits.items() if name in self.input}
 
-    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        """Refuse bad inputs; a head also looks at the targets."""
-        super()._check(inputs, targets, sample_weight, loss)
-        if isinstance(inputs, dict):
-            check_shapes(visible(inputs))
-
     def _backbone(self):
         return self
 
-    def _checked(self, x, *targets):
-        size = getattr(getattr(x, "masking", None), "vocabulary_size", 0)
+    def _check_source(self, source, with_targets):
+        super()._check_source(source, with_targets)
+        size = getattr(getattr(source, "masking", None), "vocabulary_size", 0)
         if size > self._backbone().vocabulary_size:
             raise ValueError(
                 f"The data has the ids of {size} tokens, and the model the embeddings of "
                 f"vocabulary_size={self._backbone().vocabulary_size}"
             )
-        return super()._checked(x, *targets)
 
     # === Presets ===
 
@@ -74,9 +76,9 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
 
         Raises:
             ValueError: If the tokenizer has more tokens than the embedding, the program of the
-                layout has no such activation (Google's knows no
-                other `layer_norm_epsilon` than 1e-12 either), or `layout="google"` shall go into a
-                folder with a `config.json`, which would be loaded in its place.
+                layout has no such activation (Google's knows no other `layer_norm_epsilon` than
+                1e-12 either), or `layout="google"` shall go into a folder with a `config.json`,
+                which would be loaded in its place.
             ImportError: If `layout="google"` and TensorFlow is not installed.
         """
         family = checkpoints.bert.family(self._task, BertTokenizer)
@@ -86,12 +88,15 @@ class _BertModel(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class BertFeatures(NamedInputs, keras.Model):
+class BertFeatures(_BertInputs, keras.Model):
     """What `Bert.features` returns: a functional model that looks at what it is given."""
-
-    limits = {}  # of ids; a file does not hold them
 
     @property
     def input_limits(self):
-        """Those of the encoder."""
-        return self.limits
+        """Those of the encoder, whose layers say them: a file of this model holds no more."""
+        of = {type(layer): layer for layer in self.layers}
+        length = of[PositionEmbedding].max_sequence_length
+        return {
+            "token_ids": (of[TokenEmbedding].vocabulary_size, length),
+            "segment_ids": (of[SegmentEmbedding].num_segments, length),
+        }

@@ -43,16 +43,18 @@ class NamedInputs(ChecksInputs):
         if unknown or isinstance(targets, tuple | list):
             received = sorted(targets) if unknown else f"a {type(targets).__name__}"
             raise ValueError(
-                f"`y` must be a dictionary with the keys {list(self.output)}, or some of them. "
+                f"The targets must be a dictionary with keys of {list(self.output)}. "
                 f"Received: {received}"
             )
 
-    def _checked(self, x, *targets):
-        if hasattr(x, "element_spec"):
-            spec = x.element_spec if isinstance(x.element_spec, tuple) else (x.element_spec,)
-            self._check_keys(spec[0])
-            self._check_target_keys(*spec[1:2] or (None,))
-        return super()._checked(x, *targets)
+    def _check_source(self, source, with_targets):
+        if not hasattr(source, "element_spec"):
+            return
+        spec = source.element_spec
+        inputs, *targets = spec if isinstance(spec, tuple) else (spec,)
+        self._check_keys(inputs)
+        if targets and with_targets:
+            self._check_target_keys(targets[0])
 
     def __call__(self, inputs, *args, **kwargs):
         """Applies the model; see the class for the arguments."""

@@ -1,6 +1,7 @@
 """Attention maps and the position table."""
 
 import math
+from collections.abc import Iterable
 from numbers import Integral
 
 import keras
@@ -72,11 +73,12 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None, heads=
     scores = scores[..., : len(query_labels), : len(key_labels)]
     if heads is not None:
         count = scores.shape[-3] if scores.ndim > 2 else 0
-        if not all(isinstance(i, Integral) and 0 <= i < count for i in heads) or not len(heads):
+        heads = list(heads) if isinstance(heads, Iterable) else [None]
+        if not heads or not all(isinstance(i, Integral) and 0 <= i < count for i in heads):
             raise ValueError(
                 f"`heads` must be integers in [0, {count}), the heads there are. Received: {heads}"
             )
-        scores = scores[..., list(heads), :, :]
+        scores = scores[..., heads, :, :]
     if scores.ndim == 2:
         maps, names, columns = scores[None], [None], 1
     elif scores.ndim == 3:

@@ -79,6 +79,14 @@ class GradientAccumulation(ChecksInputs, PortableModel):
         if isinstance(self.model, ChecksInputs):
             self.model._check_class_weight(class_weight, y)
 
+    def _check_source(self, source, with_targets):
+        if isinstance(self.model, ChecksInputs):
+            self.model._check_source(source, with_targets)
+
+    def _checked(self, x, targets, with_targets):
+        checks = isinstance(self.model, ChecksInputs)
+        return super()._checked(x, targets, with_targets) if checks else x
+
     def call(self, inputs, training=None):
         """The model's own output."""
         return self.model(inputs, training=training)

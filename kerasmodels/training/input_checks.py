@@ -18,7 +18,7 @@ _COUNTED = {
 
 
 def visible(inputs):
-    """The arrays of a dictionary that can be looked at for free, as those of numpy.
+    """The arrays of a dictionary that can be looked at, as those of numpy.
 
     Args:
         inputs: A dictionary of arrays and tensors.
@@ -41,14 +41,28 @@ def visible_array(value):
     if backend == "jax":
         import jax
 
-        seen = not isinstance(value, jax.core.Tracer) and value.is_fully_addressable
-        return np.asarray(value) if seen else None
-    if backend == "torch":
-        import torch
+        if isinstance(value, jax.core.Tracer) or not value.is_fully_addressable:
+            return None
+        array = jax.device_get(value)
+    elif backend == "torch":
+        array = _of_torch(value)
+    else:
+        array = value.numpy() if hasattr(value, "numpy") else None
+    # numpy has no bfloat16 of its own.
+    return array.astype("float32") if array is not None and array.dtype.kind == "V" else array
 
-        seen = value.device.type == "cpu" and not torch.compiler.is_compiling()
-        return value.detach().numpy() if seen else None
-    return value.numpy() if hasattr(value, "numpy") else None
+
+def _of_torch(value):
+    import torch
+
+    plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cpu"
+    if not plain or torch.compiler.is_compiling():
+        return None
+    value = value.detach()
+    try:
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    except RuntimeError:  # within torch.func.vmap a tensor has no memory of its own
+        return None
 
 
 def check_ids(arrays, limits):
@@ -120,6 +134,7 @@ def _too_long(name, length):
 
 
 def _outside(name, count):
-    what = next(words for end, words in _COUNTED.items() if name.endswith(end))
+    found = (words for end, words in _COUNTED.items() if name.endswith(end))
+    what = next(found, "the rows of its table")
     count = f"length of `{count}`" if isinstance(count, str) else count
     return f"`{name}` must be in [0, {count}), {what}"

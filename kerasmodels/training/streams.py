@@ -23,7 +23,7 @@ def checked_stream(x, check, limits):
         return _generator(x, check)
     if isinstance(x, keras.utils.PyDataset):
         return x if x.use_multiprocessing else _CheckedDataset(x, check)
-    if hasattr(x, "element_spec") and hasattr(x, "map"):  # what a strategy distributed has no map
+    if limits and hasattr(x, "element_spec") and hasattr(x, "map"):  # not what was shared out
 
         def look(*batch):
             return _with_inputs(batch if len(batch) > 1 else batch[0], limits)

@@ -6,11 +6,32 @@ import keras
 
 
 class KeepsState:
-    """A mixin for `keras.Model`s: an error in a step on JAX leaves the model as it was before.
+    """A mixin for `keras.Model`s: an error on JAX leaves the model as it was before that step.
 
-    Such as an error of the data: without this, Keras 3.15 loses all weights when the first batch
-    of `fit` fails, and with any batch of `evaluate` and `predict`.
+    Be it an error of the data, of a callback, or Ctrl-C: Keras 3.15 takes the values out of all
+    variables while it works, and puts them back after an error in `fit` alone, and only if a step
+    is complete by then.
     """
+
+    def evaluate(self, *args, **kwargs):
+        """As `keras.Model.evaluate`."""
+        return _and_sync(self, super().evaluate, args, kwargs)
+
+    def predict(self, *args, **kwargs):
+        """As `keras.Model.predict`."""
+        return _and_sync(self, super().predict, args, kwargs)
+
+    def _make_function(self, step_function, *args, **kwargs):
+        """Keras's hook that turns a step into a function of an iterator."""
+        if keras.backend.backend() != "jax":
+            return super()._make_function(step_function, *args, **kwargs)
+
+        def step(state, data):
+            result = step_function(state, data)
+            _remember(self, result[1])  # of several steps at once the last that is complete
+            return result
+
+        return super()._make_function(step, *args, **kwargs)
 
     def make_train_function(self, force=False):
         """Keras's hook."""
@@ -33,6 +54,15 @@ class KeepsState:
         return getattr(self, name)
 
 
+def _and_sync(model, method, args, kwargs):
+    try:
+        return method(*args, **kwargs)
+    except BaseException:
+        if keras.backend.backend() == "jax":
+            model.jax_state_sync()
+        raise
+
+
 def guard_jax_state(model, function):
     """Spares the JAX trainer two falls.
 
@@ -42,7 +72,7 @@ def guard_jax_state(model, function):
     `use_ema` has put the averages into the weights.
 
     Args:
-        model: The model that is trained.
+        model: The model that is trained, a `KeepsState`.
         function: Keras's, of `(state, iterator)`.
 
     Returns:
@@ -53,9 +83,11 @@ def guard_jax_state(model, function):
     def guarded(state, iterator):
         seen = set()
         state = tuple([_unshared(value, seen) for value in values] for values in state)
+        _remember(model, state)
         try:
             return function(state, iterator)
-        except Exception:
+        except BaseException:
+            state = model._state_to_keep
             if not any(value.is_deleted() for values in state for value in values):
                 groups = {
                     4: ("trainable", "non_trainable", "optimizer", "metrics"),
@@ -68,8 +100,14 @@ def guard_jax_state(model, function):
                 model._jax_state_synced = False
                 model.jax_state_sync()  # `fit` would do so itself, `evaluate` does not
             raise
+        finally:
+            _remember(model, None)
 
     return guarded
+
+
+def _remember(model, state):
+    model.__dict__["_state_to_keep"] = state  # past Keras, which would look into it for layers
 
 
 def _unshared(value, seen):

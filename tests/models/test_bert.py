@@ -267,6 +267,10 @@ def test_features_join_hidden_states():
         for call in (found, found.predict):
             with pytest.raises(ValueError, match=key):
                 call({**inputs, key: value})
+    copy = keras.models.clone_model(found)
+    assert copy.input_limits == model.input_limits
+    with pytest.raises(ValueError, match="token_ids"):
+        copy({**inputs, "token_ids": 0 * inputs["token_ids"] + 11})
     for inside in (model.hidden_states, model.attention_scores):
         with pytest.raises(ValueError, match="`inputs` must have the keys.*Received: list"):
             inside([inputs["token_ids"]])

@@ -329,13 +329,13 @@ def sparse():
             lambda: BertSpanClassifier(bert()),
             sparse,
             (np.array([0, 1]), np.array([2, 2])),
-            ["`y` must be a dictionary", "start", "end", "a tuple"],
+            ["must be a dictionary", "start", "end", "a tuple"],
         ),
         (
             lambda: BertSpanClassifier(bert()),
             sparse,
             {"start": np.array([0, 1]), "stop": np.array([2, 2])},
-            ["`y` must be a dictionary", "stop"],
+            ["must be a dictionary", "stop"],
         ),
         (  # the second row has three tokens
             lambda: BertSpanClassifier(bert()),
@@ -407,6 +407,35 @@ def test_bad_positions(given, says):
         model({**pretraining_data(), "mask_positions": given})
     for words in says:
         assert words in str(error.value)
+
+
+def test_a_loss_of_ones_own_may_allow_what_it_likes():
+    def masked(y, y_pred):
+        kept = ops.cast(y >= 0, "float32")
+        losses = keras.losses.sparse_categorical_crossentropy(
+            ops.maximum(y, 0), y_pred, from_logits=True
+        )
+        return ops.sum(kept * losses) / ops.sum(kept)
+
+    tagger = BertTokenClassifier(bert(), 4)
+    tagger.compile("sgd", masked)
+    labels = np.array([[-100, 3, 0, -100, -100]] * 2)
+    assert np.isfinite(tagger.test_on_batch(data(), labels)).all()
+
+
+def test_what_predict_does_not_use_is_not_looked_at():
+    """Test sets without labels have -1 in their place."""
+    model = BertClassifier(bert(), 3)
+    model.compile("sgd", sparse())
+    assert model.predict(((data(), np.array([-1, -1])) for _ in range(2)), verbose=0).shape == (
+        4,
+        3,
+    )
+    spans = BertSpanClassifier(bert())
+    nothing = (np.array([-1, -1]),) * 2
+    assert spans.predict(((data(), nothing) for _ in range(1)), verbose=0)["end"].shape == (2, 5)
+    with pytest.raises(ValueError, match="token_ids"):
+        model.predict((dict(data(), token_ids=data()["token_ids"] + 99), 0) for _ in range(1))
 
 
 def test_one_hot_and_ignored_labels_are_allowed():

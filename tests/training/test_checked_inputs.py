@@ -90,13 +90,58 @@ def test_streams(kind, make):
         model.fit(batch(), TARGETS, validation_data=validation, verbose=0)
 
 
+class Counting(Stream):
+    """Notes which batches were asked for."""
+
+    def __init__(self, batches):
+        super().__init__(batches)
+        self.asked = []
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return super().__getitem__(index)
+
+
 def test_a_stream_is_what_it_was():
-    model, data, plain = classifier(), *(Stream([(batch(), TARGETS)] * 3) for _ in range(2))
-    history = model.fit(data, epochs=2, validation_data=Stream([(batch(), TARGETS)]), verbose=0)
+    """The same batches in the same order, but for the first, which is looked at before."""
+    model, good = classifier(), (batch(), TARGETS)
+    data, plain = Counting([good] * 3), Counting([good] * 3)
+    history = model.fit(data, epochs=2, validation_data=Stream([good]), shuffle=False, verbose=0)
     assert len(history.history["val_loss"]) == 2
-    keras.Model.fit(model, plain, epochs=2, verbose=0)
-    assert data.epochs == plain.epochs
+    keras.Model.fit(classifier(), plain, epochs=2, shuffle=False, verbose=0)
+    assert data.epochs == plain.epochs and data.asked == [0, *plain.asked]
     assert model.predict(Stream([(batch(),)] * 3), verbose=0).shape == (6, 2)
+    taken = []
+    endless = (taken.append(i) or good for i in range(99))
+    for _ in range(2):
+        model.fit(endless, steps_per_epoch=2, verbose=0)
+    assert len(taken) <= 6  # Keras may look ahead
+
+
+def test_what_checks_nothing_is_left_alone():
+    """Not even its first batch is asked for; and a pipeline keeps its last step."""
+    dense = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model = training.GradientAccumulation(dense, 2)
+    model.compile("sgd", "mse")
+    x = (np.ones((2, 2), "float32"), np.ones((2, 1), "float32"))
+    data = Counting([x] * 2)
+    assert model._checked(data, (), True) is data and data.asked == []
+    net = models.ResNet(8, stem="cifar", num_classes=2)
+    assert not isinstance(net, training.checked_inputs.ChecksInputs)
+
+
+@pytest.mark.skipif(backend() != "torch", reason="PyTorch's tensors are looked at in every step")
+def test_tensors_that_numpy_does_not_know():
+    import torch
+
+    from kerasmodels.training.input_checks import visible_array
+
+    half = visible_array(torch.tensor([1.5], dtype=torch.bfloat16))
+    assert half.dtype == "float32" and half[0] == 1.5
+    seen = []
+    torch.func.vmap(lambda x: seen.append(visible_array(x)) or x)(torch.ones(2, 3))
+    assert seen == [None]
+    assert visible_array(torch.ones(2, device="meta")) is None
 
 
 @pytest.mark.parametrize("name", ["token_ids", "segment_ids"])
@@ -127,21 +172,42 @@ def test_transformer():
             model({**inputs, name: np.zeros((2, 5), "int32")})
 
 
+class Fails(keras.callbacks.Callback):
+    def on_test_batch_end(self, batch, logs=None):
+        raise KeyboardInterrupt
+
+    on_predict_batch_end = on_train_batch_end = on_test_batch_end
+
+
+def iter_of(batches):
+    yield from batches
+
+
+def broken(batches):
+    yield from batches
+    raise OSError("no such file")
+
+
 @pytest.mark.skipif(backend() != "jax", reason="the other backends do not empty a model")
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
-def test_an_error_costs_no_weights(method):
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_an_error_costs_no_weights(method, steps_per_execution):
     """Keras 3.15 takes a model's weights out while it trains, and leaves it so after an error."""
     model = models.ResNet(8, stem="cifar", num_classes=2)
-    model.compile("sgd", LOSS)
-    x = np.zeros((2, 8, 8, 3), "float32")
-    model.fit(x, TARGETS, verbose=0)
+    model.compile("sgd", LOSS, steps_per_execution=steps_per_execution)
+    good = (np.zeros((2, 8, 8, 3), "float32"), TARGETS)
+    model.fit(*good, verbose=0)
+    for batches in ([], [good], [good] * 2, [good] * 3):
+        with pytest.raises(OSError, match="no such file"):
+            getattr(model, method)(broken(batches), verbose=0)
+        assert all(np.isfinite(w).all() for w in model.get_weights())
+    with pytest.raises(KeyboardInterrupt):
+        getattr(model, method)(
+            good[0], *good[1:] * (method != "predict"), verbose=0, callbacks=[Fails()]
+        )
+    assert all(np.isfinite(w).all() for w in model.get_weights())
     before = [np.array(w) for w in model.get_weights()]
-
-    def broken():
-        raise OSError("no such file")
-        yield
-
-    with pytest.raises(OSError, match="no such file"):
-        getattr(model, method)(broken(), verbose=0)
+    with pytest.raises(OSError):
+        getattr(model, method)(broken([]), verbose=0)
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
