@@ -26,8 +26,8 @@ A tenth of the documents is held out. Two cores of an AMD EPYC, TensorFlow, 2 la
 
 An epoch of short rows takes 91 to 102 s and the last one about 180 s, 18 minutes in all; that run
 took 24, since tests ran beside it.
-Without next sentences, `--no-nsp --dupe-factor 4` (as many short rows in an epoch, half as many long
-ones, 16 minutes), it is 28.4 % of the masked pieces and 21.5 % of those behind a [MASK].
+Without next sentences, `--no-nsp --dupe-factor 4` (as many short rows in an epoch, half as many
+long ones, 16 minutes), it is 28.4 % of the masked pieces and 21.5 % of those behind a [MASK].
 
 What it fills in:
 
