@@ -8,6 +8,7 @@ from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.embeddings import LogitBias, SegmentEmbedding, TokenEmbedding
 from kerasmodels.layers.feed_forward import FeedForward, gelu_tanh
 from kerasmodels.layers.image_preprocessing import ImagePreprocessing
+from kerasmodels.layers.layer_normalization import LayerNormalization
 from kerasmodels.layers.masks import causal_mask, combine_masks, window_mask
 from kerasmodels.layers.maxout import Maxout
 from kerasmodels.layers.patches import ClassToken, PatchEmbedding
@@ -30,6 +31,7 @@ __all__ = [
     "GatherPositions",
     "ImagePreprocessing",
     "LabelProjection",
+    "LayerNormalization",
     "LogitBias",
     "MaskedAveragePooling",
     "Maxout",

@@ -7,6 +7,7 @@ from keras import ops
 
 from kerasmodels.layers.attention import MultiHeadAttention
 from kerasmodels.layers.feed_forward import FeedForward, get_activation, serialize_activation
+from kerasmodels.layers.layer_normalization import LayerNormalization
 from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
 
@@ -55,7 +56,7 @@ class _Block(keras.layers.Layer):
         self.residual_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def _norm(self, name):
-        return keras.layers.LayerNormalization(
+        return LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
 

@@ -20,6 +20,7 @@ import numpy as np
 from keras import ops
 
 from kerasmodels.layers import (
+    LayerNormalization,
     PositionEmbedding,
     SegmentEmbedding,
     TokenEmbedding,
@@ -27,8 +28,7 @@ from kerasmodels.layers import (
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.models.bert_checks import (
-    check_epsilon,
-    check_initializer_range,
+    check_positive,
     check_rates,
     check_sizes,
 )
@@ -134,8 +134,7 @@ class Bert(_BertModel):
         sizes = check_sizes(**sizes)
         vocabulary_size, hidden_dim = sizes["vocabulary_size"], sizes["hidden_dim"]
         activation = get_activation(activation)
-        check_initializer_range(initializer_range)
-        check_epsilon(layer_norm_epsilon)
+        check_positive(initializer_range=initializer_range, layer_norm_epsilon=layer_norm_epsilon)
         check_rates(dropout=dropout, attention_dropout=attention_dropout)
         if not isinstance(pooler, bool):
             raise ValueError(f"`pooler` must be True or False. Received: pooler={pooler!r}")
@@ -162,7 +161,7 @@ class Bert(_BertModel):
             dtype=policy,
             name="position_embedding",
         )
-        embedding_norm = keras.layers.LayerNormalization(
+        embedding_norm = LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="embedding_norm"
         )
         embedding_dropout = keras.layers.Dropout(dropout, dtype=policy, name="embedding_dropout")

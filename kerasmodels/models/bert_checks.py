@@ -31,19 +31,18 @@ def check_sizes(**sizes):
     return {name: int(size) for name, size in sizes.items()}
 
 
-def check_initializer_range(stddev):
-    """Refuse a deviation of random weights that is no positive number.
+def check_positive(**numbers):
+    """Refuse what is no positive number.
 
     Args:
-        stddev: As given to the constructor of `Bert`.
+        **numbers: Constructor's arguments of `Bert`.
 
     Raises:
         ValueError: For what is not allowed.
     """
-    if not _is_number(stddev) or not 0 < stddev < np.inf:
-        raise ValueError(
-            f"`initializer_range` must be a positive number. Received: initializer_range={stddev!r}"
-        )
+    for name, number in numbers.items():
+        if not _is_number(number) or not 0 < number < np.inf:
+            raise ValueError(f"`{name}` must be a positive number. Received: {name}={number!r}")
 
 
 def check_tokenizer(tokenizer, vocabulary_size, where=""):
@@ -61,22 +60,6 @@ def check_tokenizer(tokenizer, vocabulary_size, where=""):
         raise ValueError(
             f"{where}the tokenizer has {tokenizer.vocabulary_size} tokens, more than the embedding "
             f"has rows, vocabulary_size={vocabulary_size}"
-        )
-
-
-def check_epsilon(epsilon):
-    """Refuse an epsilon of LayerNorm that is no positive number.
-
-    Args:
-        epsilon: As given to the constructor of `Bert`.
-
-    Raises:
-        ValueError: For what is not allowed.
-    """
-    if not _is_number(epsilon) or not 0 < epsilon < np.inf:
-        raise ValueError(
-            "`layer_norm_epsilon` must be a positive number. "
-            f"Received: layer_norm_epsilon={epsilon!r}"
         )
 
 

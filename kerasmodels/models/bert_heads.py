@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasmodels.layers import GatherPositions, LogitBias, SpanProjection
+from kerasmodels.layers import GatherPositions, LayerNormalization, LogitBias, SpanProjection
 from kerasmodels.models.bert import SIZES, Bert, truncated_normal
 from kerasmodels.models.bert_checks import (
     check_classes,
@@ -130,7 +130,7 @@ class BertPretraining(_BertHead):
         mlm_dense = _dense(
             backbone, backbone.hidden_dim, policy, "mlm_dense", activation=backbone.activation
         )
-        mlm_norm = keras.layers.LayerNormalization(
+        mlm_norm = LayerNormalization(
             epsilon=backbone.layer_norm_epsilon, dtype=policy, name="mlm_norm"
         )
         mlm_bias = LogitBias(dtype=policy, name="mlm_bias")

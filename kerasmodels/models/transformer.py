@@ -19,6 +19,7 @@ from keras import ops
 
 from kerasmodels import checkpoints, decoding
 from kerasmodels.layers import (
+    LayerNormalization,
     LogitBias,
     TokenEmbedding,
     TransformerDecoderBlock,
@@ -171,9 +172,7 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             # Post-norm blocks end with their own LayerNorm; a pre-norm stack needs one at its end.
             if not normalize_first:
                 return None
-            return keras.layers.LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=policy, name=name
-            )
+            return LayerNormalization(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
         parts = dict(
             encoder_embedding=encoder_embedding,
