@@ -5,7 +5,8 @@ Vaswani et al. 2017, section 3.4, and Devlin et al. 2019, section 3.
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask, set_keras_mask  # Keras has no public ones
+
+from kerasmodels.keras_internals import get_keras_mask, set_keras_mask
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")

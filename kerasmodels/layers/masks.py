@@ -6,7 +6,8 @@ by AND. No additive masks and no large negative numbers: those are the kernel's 
 """
 
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras has no public reader for its implicit masks
+
+from kerasmodels.keras_internals import get_keras_mask
 
 
 def causal_mask(target_length, source_length, start_index=0):

@@ -9,8 +9,8 @@ classes. Its cross-entropy needs neither the one-hot matrix nor the log-probabil
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras has no public way to read a tensor's mask
 
+from kerasmodels.keras_internals import get_keras_mask
 from kerasmodels.training.replicas import share_to_whole
 
 

@@ -2,8 +2,8 @@
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras has no public way to read a tensor's mask
 
+from kerasmodels.keras_internals import get_keras_mask
 from kerasmodels.training.losses import as_targets_and_logits, token_losses, token_weights
 
 

@@ -13,6 +13,8 @@ import threading
 
 import keras
 
+from kerasmodels.keras_internals import loss_module
+
 _thread = threading.local()  # MirroredStrategy runs every replica in a thread of its own
 
 
@@ -52,7 +54,6 @@ def whole_losses():
 @functools.cache
 def _let_keras_listen():
     """Wraps the two functions through which all of Keras scales losses; it has no switch."""
-    from keras.src.losses import loss as module
 
     def unless_whole(scale):
         @functools.wraps(scale)
@@ -61,5 +62,5 @@ def _let_keras_listen():
 
         return wrapped
 
-    module.scale_loss_for_distribution = unless_whole(module.scale_loss_for_distribution)
-    module.unscale_loss_for_distribution = unless_whole(module.unscale_loss_for_distribution)
+    for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+        setattr(loss_module, name, unless_whole(getattr(loss_module, name)))

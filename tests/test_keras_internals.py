@@ -1,0 +1,73 @@
+"""Canaries for `kerasmodels/keras_internals.py`, and that no private name stands anywhere else.
+
+When a new version of Keras or of a backend breaks a canary, its docstring says what to look at.
+"""
+
+import ast
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+import kerasmodels
+from kerasmodels import keras_internals
+
+PACKAGE = pathlib.Path(kerasmodels.__file__).parent
+BACKENDS = ("jax", "jaxlib", "keras", "tensorflow", "torch")
+
+
+def is_private(module):
+    """Whether a dotted name leads into the insides of Keras or of a backend."""
+    root, *rest = module.split(".")
+    private = any(part.startswith("_") for part in rest) or module.startswith("tensorflow.python")
+    return root in BACKENDS and (private or (root == "keras" and rest[:1] == ["src"]))
+
+
+def private_imports(source):
+    """Which private names of Keras and the backends Python source imports."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names |= {f"{node.module}.{name.name}" for name in node.names}
+    return {name for name in names if is_private(name)}
+
+
+def test_private_names_are_imported_in_one_place():
+    files = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
+    found = {path.relative_to(PACKAGE).as_posix(): private_imports(files[path]) for path in files}
+    found = {name: names for name, names in found.items() if names}
+    assert found.keys() == {"keras_internals.py"}, found
+
+
+def test_private_imports_are_seen():
+    source = "from keras.src import x\nimport jax._src.core\nfrom torch import _C\nimport keras"
+    assert private_imports(source) == {"keras.src.x", "jax._src.core", "torch._C"}
+    assert private_imports("def f():\n    from tensorflow.python.eager import context")
+
+
+def test_implicit_masks_are_read_and_set():
+    """Look at `keras/src/backend/common/masking.py`, and at how `Layer.__call__` finds a mask."""
+    x = keras.layers.Embedding(3, 2, mask_zero=True)(np.array([[1, 0]]))
+    mask = keras_internals.get_keras_mask(x)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(mask), [[True, False]])
+    y = keras.ops.convert_to_tensor(np.array([[[1.0], [5.0]]], "float32"))
+    assert keras_internals.get_keras_mask(y) is None
+    keras_internals.set_keras_mask(y, mask)
+    mean = keras.layers.GlobalAveragePooling1D()(y)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(mean), [[1.0]])
+
+
+@pytest.mark.parametrize("name", ["scale", "unscale"])
+def test_all_losses_are_scaled_by_one_function(name, monkeypatch):
+    """Look at where `keras/src/losses/loss.py` divides losses by the number of replicas."""
+    seen = []
+    function = f"{name}_loss_for_distribution"
+    monkeypatch.setattr(keras_internals.loss_module, function, lambda x: seen.append(x) or x)
+    x = keras.Input((3,))
+    model = keras.Model(x, [keras.layers.Dense(1)(x), keras.layers.Dense(1)(x)])
+    model.compile("sgd", ["mse", "mse"])
+    model.evaluate(np.ones((2, 3)), [np.ones((2, 1)), np.ones((2, 1))], verbose=0)
+    assert seen
