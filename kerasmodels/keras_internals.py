@@ -6,6 +6,10 @@ fails when the name changes and says what to look at. A private name that can be
 not belong here; a public one takes its place as soon as there is one.
 """
 
+import itertools
+
+import keras
+
 # A layer's implicit mask travels as an attribute of its output. Keras lets a layer receive it (an
 # argument called `mask`), but a loss, a metric or a layer with several inputs cannot ask for it.
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
@@ -14,4 +18,79 @@ from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
 # this module that has no switch. `training/replicas.py` gives it one.
 from keras.src.losses import loss as loss_module
 
-__all__ = ["get_keras_mask", "loss_module", "set_keras_mask"]
+__all__ = [
+    "BuildsFromChosenBatch",
+    "get_keras_mask",
+    "loss_module",
+    "one_step_at_a_time",
+    "put_back_jax_state",
+    "set_keras_mask",
+]
+
+
+class BuildsFromChosenBatch:
+    """A mixin for `keras.Model`s: `batch_to_build_from` says from which batch `fit` builds.
+
+    The trainers of TensorFlow and, since Keras 3.16, of JAX call `_maybe_symbolic_build` before the
+    first batch. Under `tf.distribute` it reduces a whole batch over the replicas, which fails for
+    boolean inputs, and nothing public comes between.
+    """
+
+    def batch_to_build_from(self, iterator):
+        """The batch whose shapes a model is built for; None leaves the choice to Keras."""
+        return None
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        chosen = None if iterator is None else self.batch_to_build_from(iterator)
+        if chosen is not None:
+            iterator, data_batch = None, chosen
+        super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+
+
+def put_back_jax_state(model, state):
+    """Gives a model's variables the values that the JAX trainer took out of them.
+
+    The trainer would itself put back what is in `_jax_state`, which after an error in the step are
+    values of before the last step, and deleted ones. Only this attribute tells it otherwise.
+
+    Args:
+        model: A `keras.Model`.
+        state: The state of a train, test or predict function: a tuple of 4, 3 or 2 lists of arrays.
+    """
+    groups = {
+        4: ("trainable", "non_trainable", "optimizer", "metrics"),
+        3: ("trainable", "non_trainable", "metrics"),
+        2: ("trainable", "non_trainable"),
+    }[len(state)]
+    model._jax_state = {
+        f"{name}_variables": values for name, values in zip(groups, state, strict=True)
+    }
+    model._jax_state_synced = False
+    model.jax_state_sync()
+
+
+def one_step_at_a_time(model, iterator):
+    """Splits the data of one call of a JAX train, test or predict function into that of its steps.
+
+    With `steps_per_execution` the function takes several steps and donates the state of each to the
+    next, so that an error in between leaves no state at all. Keras 3.15 takes the batches from the
+    iterator one by one. Keras 3.16 finds them stacked and runs them as one program, which fails as
+    a whole; only the last ones of an epoch, too few to be stacked, are still steps of their own.
+
+    Args:
+        model: A compiled `keras.Model`.
+        iterator: What Keras calls the function with.
+
+    Returns:
+        Iterators, each for one call of the function. The function raises StopIteration for those
+        that are left over when the data ends.
+    """
+    steps = model.steps_per_execution
+    if steps == 1:
+        return [iterator]
+    if not hasattr(keras.Model, "state_sync"):  # Keras 3.15
+        return [itertools.islice(iterator, 1) for _ in range(steps)]
+    batch = next(iterator)
+    if isinstance(batch, list):  # its class says that it holds single batches
+        return [iter([type(batch)([one])]) for one in batch]
+    return [iter([batch])]

@@ -13,12 +13,16 @@ And `keras.random.SeedGenerator` gives all replicas the same numbers: the same d
 same noise for every share of the batch.
 """
 
+import contextlib
+
 import keras
 
+from kerasmodels.keras_internals import BuildsFromChosenBatch
 from kerasmodels.training.random_state import own_noise
+from kerasmodels.training.replicas import strategy_of
 
 
-class FitOnReplicas:
+class FitOnReplicas(BuildsFromChosenBatch):
     """A mixin for `keras.Model`s that are trained under `tf.distribute`.
 
     With it `fit` and `evaluate` work under `MultiWorkerMirroredStrategy`, and under
@@ -39,39 +43,64 @@ class FitOnReplicas:
     ```
     """
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """The TensorFlow trainer's hook before the first batch."""
-        strategy = self._distribute_strategy
+    def batch_to_build_from(self, iterator):
+        """One replica's part of the first batch, which shows the shapes as well."""
+        strategy = strategy_of(self)
         if strategy is None:
-            return
-        if iterator is not None:
-            _, _, batches = next(iter(iterator))
-            data_batch = keras.tree.map_structure(
-                lambda value: strategy.experimental_local_results(value)[0], next(batches)
-            )
-        with strategy.scope():
-            self._symbolic_build(data_batch=data_batch)
+            return None
+        _, _, batches = next(iter(iterator))
+        return keras.tree.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], next(batches)
+        )
 
-    def _make_function(self, step_function, *args, **kwargs):
-        """The hook that turns `train_step` and `test_step` into functions of an iterator."""
-        if keras.backend.backend() == "tensorflow" and self._distribute_strategy is not None:
-            step_function = self._on_a_replica(step_function)
-        return super()._make_function(step_function, *args, **kwargs)
+    def make_train_function(self, force=False):
+        """Keras's hook that makes the function of an iterator of `train_step`."""
+        with self._step_for_replicas("train_step"):
+            return super().make_train_function(force)
 
-    def _on_a_replica(self, step_function):
-        import tensorflow as tf
+    def make_test_function(self, force=False):
+        """Keras's hook that makes the function of an iterator of `test_step`."""
+        with self._step_for_replicas("test_step"):
+            return super().make_test_function(force)
 
-        several = tf.distribute.MultiWorkerMirroredStrategy
-        add_axis = isinstance(self.distribute_strategy, several)
+    def _step_for_replicas(self, name):
+        strategy = strategy_of(self)
+        if strategy is None:
+            return contextlib.nullcontext()
+        return replaced(self, name, _on_a_replica(getattr(self, name), strategy))
 
-        def step(data):
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            with own_noise(replica):
-                logs = step_function(data)
-            if not add_axis:
-                return logs
-            return keras.tree.map_structure(
-                lambda log: log[None] if log.shape.rank == 0 else log, logs
-            )
 
-        return step
+def _on_a_replica(step_function, strategy):
+    import tensorflow as tf
+
+    add_axis = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+    def step(data):
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with own_noise(replica):
+            logs = step_function(data)
+        if not add_axis:
+            return logs
+        return keras.tree.map_structure(lambda log: log[None] if log.shape.rank == 0 else log, logs)
+
+    return step
+
+
+@contextlib.contextmanager
+def replaced(model, name, function):
+    """Inside, `model.<name>` is another function: Keras compiles that one.
+
+    Args:
+        model: A `keras.Model`.
+        name: The name of one of its methods.
+        function: What stands in for it.
+    """
+    before = model.__dict__.get(name)
+    model.__dict__[name] = function
+    try:
+        yield
+    finally:
+        if before is None:
+            del model.__dict__[name]
+        else:
+            model.__dict__[name] = before

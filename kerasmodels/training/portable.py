@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasmodels.training.fit_on_replicas import FitOnReplicas
+from kerasmodels.training.fit_on_replicas import FitOnReplicas, replaced
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
 from kerasmodels.training.named_optimizers import NamedOptimizers
 from kerasmodels.training.random_state import load_seed_states, save_seed_states
@@ -334,7 +334,6 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
         state = tuple([scope.get_current_value(v) for v in variables] for variables in groups)
         return logs, state
 
-    @contextlib.contextmanager
     def _new_to_jax(self, name):
         """A step that is equal to none before.
 
@@ -342,11 +341,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
         anything holds the old program, JAX takes that one, with the old loss.
         """
         step = getattr(self, name)
-        self.__dict__[name] = lambda *args: step(*args)
-        try:
-            yield
-        finally:
-            del self.__dict__[name]
+        return replaced(self, name, lambda *args: step(*args))
 
     def make_train_function(self, force=False):
         """Keras's hook; see `trainer_guards`."""

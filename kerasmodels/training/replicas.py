@@ -27,6 +27,17 @@ def num_replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def strategy_of(model):
+    """The `tf.distribute` strategy that a `keras.Model` is trained under; None without one."""
+    if keras.backend.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    strategy = model.distribute_strategy
+    with strategy.scope():
+        return strategy if tf.distribute.has_strategy() else None
+
+
 def share_to_whole(loss):
     """Turns a loss that is this replica's share into what `whole_losses` asks for.
 

@@ -3,6 +3,9 @@
 import functools
 
 import keras
+from keras import ops
+
+from kerasmodels.keras_internals import one_step_at_a_time, put_back_jax_state
 
 
 class KeepsState:
@@ -21,18 +24,6 @@ class KeepsState:
         """As `keras.Model.predict`."""
         return _and_sync(self, super().predict, args, kwargs)
 
-    def _make_function(self, step_function, *args, **kwargs):
-        """Keras's hook that turns a step into a function of an iterator."""
-        if keras.backend.backend() != "jax":
-            return super()._make_function(step_function, *args, **kwargs)
-
-        def step(state, data):
-            result = step_function(state, data)
-            _remember(self, result[1])  # of several steps at once the last that is complete
-            return result
-
-        return super()._make_function(step, *args, **kwargs)
-
     def make_train_function(self, force=False):
         """Keras's hook."""
         return self._make_guarded("train", force)
@@ -50,7 +41,8 @@ class KeepsState:
         fresh = getattr(self, name) is None or force
         getattr(super(), f"make_{name}")(force)
         if fresh and keras.backend.backend() == "jax":
-            setattr(self, name, guard_jax_state(self, getattr(self, name)))
+            join = _together if kind == "predict" else _last
+            setattr(self, name, guard_jax_state(self, getattr(self, name), join))
         return getattr(self, name)
 
 
@@ -63,7 +55,7 @@ def _and_sync(model, method, args, kwargs):
         raise
 
 
-def guard_jax_state(model, function):
+def guard_jax_state(model, function, join):
     """Spares the JAX trainer two falls.
 
     It takes the values out of all variables while it trains: an error in the step would leave the
@@ -74,6 +66,7 @@ def guard_jax_state(model, function):
     Args:
         model: The model that is trained, a `KeepsState`.
         function: Keras's, of `(state, iterator)`.
+        join: What makes one output of those of several steps.
 
     Returns:
         A function of the same arguments.
@@ -81,33 +74,35 @@ def guard_jax_state(model, function):
 
     @functools.wraps(function)
     def guarded(state, iterator):
-        seen = set()
+        seen, outputs = set(), []
         state = tuple([_unshared(value, seen) for value in values] for values in state)
-        _remember(model, state)
         try:
-            return function(state, iterator)
+            for one in one_step_at_a_time(model, iterator):
+                try:
+                    output, state = function(state, one)
+                except StopIteration:
+                    if outputs:
+                        break
+                    raise
+                outputs.append(output)
         except BaseException:
-            state = model._state_to_keep
             if not any(value.is_deleted() for values in state for value in values):
-                groups = {
-                    4: ("trainable", "non_trainable", "optimizer", "metrics"),
-                    3: ("trainable", "non_trainable", "metrics"),  # of a test
-                    2: ("trainable", "non_trainable"),  # of a prediction
-                }[len(state)]
-                model._jax_state = {
-                    f"{name}_variables": values for name, values in zip(groups, state, strict=True)
-                }
-                model._jax_state_synced = False
-                model.jax_state_sync()  # `fit` would do so itself, `evaluate` does not
+                put_back_jax_state(model, state)  # `fit` would do so itself, `evaluate` does not
             raise
-        finally:
-            _remember(model, None)
+        return join(outputs), state
 
     return guarded
 
 
-def _remember(model, state):
-    model.__dict__["_state_to_keep"] = state  # past Keras, which would look into it for layers
+def _last(outputs):
+    return outputs[-1]
+
+
+def _together(outputs):
+    """The outputs of several batches as one batch's."""
+    if len(outputs) == 1:
+        return outputs[0]
+    return keras.tree.map_structure(lambda *parts: ops.concatenate(parts), *outputs)
 
 
 def _unshared(value, seen):
