@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from kerasmodels.checkpoints.files import read_json
+from kerasmodels.nested_ids import decode_nested
+from kerasmodels.sentencepiece_models import load_model, train_model
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 TARGET_VOCABULARY = "target_vocab.json"
@@ -97,15 +99,59 @@ class MarianTokenizer:
                 read_json(folder / name)  # for its error, which names the file
         return cls(files)
 
+    @classmethod
+    def train(cls, sources, targets, vocabulary_size=32000, character_coverage=1.0):
+        """Learns the tokenizer of a translation model from a parallel corpus.
+
+        As in the published folders, each language has a SentencePiece model, both have one
+        vocabulary, 0 is the end token and the last id pads. `Transformer.save_to_preset` writes the
+        files beside a model that has this tokenizer, and transformers reads them.
+
+        Args:
+            sources: strings in the source language.
+            targets: strings in the target language.
+            vocabulary_size: the largest number of pieces in each language.
+            character_coverage: the share of the characters of each language that pieces can spell;
+                0.9995 is usual for languages with thousands of them.
+
+        Returns:
+            A `MarianTokenizer`. The same corpus gives the same ids.
+
+        Raises:
+            ValueError: a corpus holds no text, or ``vocabulary_size`` has no room for its
+                characters.
+            ImportError: sentencepiece is not installed.
+
+        Example:
+        ```python
+        from kerasmodels import checkpoints
+
+        sources, targets = ["one", "two", "three"] * 9, ["eins", "zwei", "drei"] * 9
+        tokenizer = checkpoints.MarianTokenizer.train(sources, targets, vocabulary_size=40)
+        tokenizer.decode(tokenizer.encode(["zwei"], target=True))  # ['zwei']
+        ```
+        """
+        settings = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False}
+        files, pieces = {SETTINGS: _json(settings)}, ["</s>", "<unk>"]
+        for side, corpus in ((SOURCE, sources), (TARGET, targets)):
+            files[side] = train_model(corpus, vocabulary_size, character_coverage)
+            model = load_model(files[side])
+            pieces += [model.id_to_piece(index) for index in range(model.get_piece_size())]
+        pieces = [piece for piece in dict.fromkeys(pieces) if piece not in ("<s>", "<pad>")]
+        files[VOCABULARY] = _json({piece: index for index, piece in enumerate([*pieces, "<pad>"])})
+        return cls(files)
+
+    @property
+    def vocabulary_size(self):
+        """The number of ids: of both sides, or the pair (source, target) where each has its own."""
+        source, target = (
+            max(vocabulary.values()) + 1 for vocabulary in (self.vocabulary, self.target_vocabulary)
+        )
+        return source if self.vocabulary is self.target_vocabulary else (source, target)
+
     def _model(self, side):
         if side not in self._models:
-            try:
-                from sentencepiece import SentencePieceProcessor
-            except ImportError as error:
-                raise ImportError(
-                    "Marian's tokenizer needs sentencepiece: pip install 'kerasmodels[text]'"
-                ) from error
-            self._models[side] = SentencePieceProcessor(model_proto=self.files[side])
+            self._models[side] = load_model(self.files[side])
         return self._models[side]
 
     def encode(self, texts, target=False):
@@ -168,20 +214,23 @@ class MarianTokenizer:
         """Turn token ids of the target language into texts, without special tokens.
 
         Args:
-            token_ids: rows of ids: nested lists or an array of shape ``(texts, length)``, or
+            token_ids: nested lists or an array of shape ``(length,)``, ``(texts, length)``, or
                 ``(texts, hypotheses, length)``, as `generate` returns them.
 
         Returns:
-            A list of strings, or a list of lists of strings.
+            A string, a list of strings, or a list of lists of strings.
 
         Raises:
             ValueError: an id is in no vocabulary.
         """
-        if np.ndim(token_ids[0]) == 2:
-            return [self.decode(rows) for rows in token_ids]
+        if not len(token_ids):
+            return []
+        return decode_nested(token_ids, self._decode_rows)
+
+    def _decode_rows(self, rows):
         model = self._model(self._decoding_side)
         texts = []
-        for row in token_ids:
+        for row in rows:
             pieces = []
             for index in map(int, row):
                 piece = self._pieces.get(index)
@@ -194,3 +243,7 @@ class MarianTokenizer:
                     pieces.append(piece)
             texts.append(model.decode_pieces(pieces).replace("\u2581", " ").strip())
         return texts
+
+
+def _json(content):
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -23,7 +23,11 @@ from kerasmodels.data.token_labels import (
     read_conll,
     tags_of_words,
 )
-from kerasmodels.data.tokenizers import BytePairTokenizer, WordPieceTokenizer
+from kerasmodels.data.tokenizers import (
+    BytePairTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 from kerasmodels.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -41,6 +45,7 @@ __all__ = [
     "QuestionWindows",
     "SentencePair",
     "SentencePairs",
+    "SentencePieceTokenizer",
     "Vocabulary",
     "WordPieceTokenizer",
     "answer_scores",

@@ -31,6 +31,7 @@ from kerasmodels.data.tokenizers import (
     strings,
     train_word_pieces,
 )
+from kerasmodels.nested_ids import decode_nested, rows_of_ids
 
 __all__ = ["BertTokenizer"]
 
@@ -244,31 +245,33 @@ class BertTokenizer:
         """Turns many texts into ids, each as `encode` does."""
         return [encoding.ids for encoding in self._encode(_strings(texts, "texts"))]
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+    def decode(self, ids, skip_special_tokens: bool = False) -> str | list:
         """Turns ids into text: pieces are joined, words set apart by spaces.
 
         As in transformers, the space before `.`, `,`, `?`, `!` and in `don't` is taken out again.
 
         Args:
-            ids: Integers of rank 1: a list, a tuple or an array.
+            ids: Integers of any rank: lists, tuples or an array, such as what `generate` returns.
             skip_special_tokens: Whether special tokens (the unknown one too) are left out.
 
         Returns:
-            A string.
+            A string; for ids of rank 2 a list of strings, and so on.
 
         Raises:
-            ValueError: An id lies outside the vocabulary, or `ids` are not integers of rank 1.
+            ValueError: An id lies outside the vocabulary, or `ids` are not integers.
         """
-        return self.decode_batch([ids], skip_special_tokens)[0]
+
+        def decode_rows(rows):
+            rows = [_checked_ids(row, len(self)) for row in rows]
+            return self.engine.decode_batch(rows, skip_special_tokens=skip_special_tokens)
+
+        return decode_nested(ids, decode_rows)
 
     def decode_batch(
         self, ids: Iterable[Sequence[int]], skip_special_tokens: bool = False
     ) -> list[str]:
-        """Turns many rows of ids into texts, each as `decode` does."""
-        if not isinstance(ids, Iterable):
-            raise ValueError(f"`ids` must be rows of integers. Received: {ids!r}.")
-        rows = [_checked_ids(row, len(self)) for row in ids]
-        return self.engine.decode_batch(rows, skip_special_tokens=skip_special_tokens)
+        """Turns many rows of ids, or many such batches, into texts, each as `decode` does."""
+        return self.decode(rows_of_ids(ids), skip_special_tokens)
 
     def __call__(
         self,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasmodels.nested_ids import decode_nested, rows_of_ids
+
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 
@@ -74,38 +76,42 @@ class TextCodec:
         encoded = self._encode_batch(texts) if texts else []
         return [ids + [self.end_id] for ids in encoded] if add_end else encoded
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids) -> str | list:
         """Turns ids into text, up to the first end token.
 
         Padding and start tokens are left out; an unknown token reads `<unk>`.
 
         Args:
-            ids: Integers of rank 1: a list, a tuple or an array, such as a row of what
-                `generate` returns.
+            ids: Integers of any rank: lists, tuples or an array, such as what `generate` returns.
 
         Returns:
-            A string.
+            A string; for ids of rank 2 a list of strings, and for rank 3 a list of lists.
 
         Raises:
             ValueError: An id lies outside the vocabulary (behind the end token too), or `ids`
-                are not integers of rank 1.
+                are not integers.
         """
-        return self.decode_batch([ids])[0]
+
+        def decode_rows(rows):
+            rows = [self._text_ids(row) for row in rows]
+            return self._decode_batch(rows) if rows else []
+
+        return decode_nested(ids, decode_rows)
 
     def decode_batch(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Turns many rows of ids into texts, each as `decode` does.
 
         Args:
-            ids: Integers of rank 2, or a list of rows of any length.
+            ids: Integers of rank 2, or a list of rows of any length; of rank 3 when a search gave
+                several results a row.
 
         Returns:
-            A list of strings.
+            A list of strings, or a list of lists of strings.
 
         Raises:
             ValueError: As `decode`.
         """
-        rows = [self._text_ids(row) for row in ids]
-        return self._decode_batch(rows) if rows else []
+        return self.decode(rows_of_ids(ids))
 
     def _text_ids(self, ids) -> list[int]:
         """The ids of a row that stand for text, after checking all of them."""
@@ -125,7 +131,7 @@ class TextCodec:
         return ids[(ids != self.pad_id) & (ids != self.start_id)].tolist()
 
     def save(self, path: str | Path) -> None:
-        """Writes everything `load` needs to one JSON file.
+        """Writes everything `load` needs to one file.
 
         The file appears whole or not at all: what stood there before a failed save still does.
 
@@ -133,10 +139,9 @@ class TextCodec:
             path: The file to write.
         """
         path = Path(path)
-        content = json.dumps({"class": type(self).__name__, **self._to_json()}, ensure_ascii=False)
         scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")  # tempfile's are private
         try:
-            scratch.write_text(content + "\n", encoding="utf-8")
+            scratch.write_bytes(self._to_bytes())
             os.replace(scratch, path)
         finally:
             scratch.unlink(missing_ok=True)
@@ -177,6 +182,10 @@ class TextCodec:
 
     def _decode_batch(self, rows: list[list[int]]) -> list[str]:
         raise NotImplementedError
+
+    def _to_bytes(self) -> bytes:
+        content = {"class": type(self).__name__, **self._to_json()}
+        return (json.dumps(content, ensure_ascii=False) + "\n").encode()
 
     def _to_json(self) -> dict:
         raise NotImplementedError

@@ -1,18 +1,21 @@
-"""Subword tokenizers: byte pairs and word pieces, through keras-nlp (the `[text]` extra).
+"""Subword tokenizers: byte pairs, word pieces and SentencePiece models (the `[text]` extra).
 
 The paper's vocabularies: 37,000 byte pairs shared by English and German, 32,000 word pieces for
-English and French (Vaswani et al. 2017, section 5.1). Both tokenizers here have the interface of
-`Vocabulary`, run on any backend, and hold the keras-nlp layer that does the work in `layer`, for
-those who want it inside a `tf.data` pipeline.
+English and French (Vaswani et al. 2017, section 5.1). The tokenizers here have the interface of
+`Vocabulary`, run on any backend, and hold a keras-nlp layer in `layer`, for those who want it
+inside a `tf.data` pipeline.
 """
 
+import functools
 import importlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from kerasmodels.data.codec import SPECIAL_TOKENS, TextCodec
+from kerasmodels.sentencepiece_models import load_model, train_model
 
-__all__ = ["BytePairTokenizer", "WordPieceTokenizer"]
+__all__ = ["BytePairTokenizer", "SentencePieceTokenizer", "WordPieceTokenizer"]
 
 SUFFIX = "##"
 
@@ -208,6 +211,123 @@ class WordPieceTokenizer(_SubwordTokenizer):
 
     def _to_json(self):
         return {"tokens": self.tokens, "lowercase": self.lowercase}
+
+
+class SentencePieceTokenizer(TextCodec):
+    """Subword units of a SentencePiece model (Kudo and Richardson 2018).
+
+    Text needs no splitting into words: white space is a character like others. A `.model` file of
+    any program that uses SentencePiece can be read, and every such program reads what `save`
+    writes.
+
+    The model says which ids pad, start and end. What it lacks is added behind its last piece: many
+    models have no padding.
+
+    Args:
+        model: The content of a `.model` file. `load` reads a file, and `train` learns one.
+
+    Attributes:
+        tokens: All pieces in the order of their ids.
+        model: The content of the `.model` file.
+        processor: The `sentencepiece.SentencePieceProcessor` that does the work.
+        vocabulary_size: The number of tokens.
+
+    Raises:
+        ValueError: The bytes are no model.
+        ImportError: sentencepiece is not installed.
+
+    Example:
+    ```python
+    from kerasmodels import data
+
+    corpus = ["a rose is a rose", "roses are red"] * 10
+    tokenizer = data.SentencePieceTokenizer.train(corpus, vocabulary_size=40)
+    tokenizer.decode(tokenizer.encode("roses are roses"))  # 'roses are roses'
+    tokenizer.save("roses.model")
+    tokenizer = data.SentencePieceTokenizer.load("roses.model")
+    ```
+    """
+
+    def __init__(self, model: bytes):
+        self.model = bytes(model)
+        self.processor = load_model(self.model)
+        size = self.processor.get_piece_size()
+        tokens = [self.processor.id_to_piece(index) for index in range(size)]
+        self.unknown_id = self.processor.unk_id()
+        for name, token in (("pad_id", "<pad>"), ("start_id", "<s>"), ("end_id", "</s>")):
+            index = getattr(self.processor, name.replace("start", "bos").replace("end", "eos"))()
+            if index < 0:
+                index = len(tokens)
+                tokens.append(token)
+            setattr(self, name, index)
+        super().__init__(tokens)
+
+    @functools.cached_property
+    def layer(self):
+        """The `keras_nlp.tokenizers.SentencePieceTokenizer` of the model, for `tf.data`."""
+        return optional_package("keras_nlp").tokenizers.SentencePieceTokenizer(proto=self.model)
+
+    @classmethod
+    def train(
+        cls, corpus: Iterable[str], vocabulary_size: int, character_coverage: float = 1.0
+    ) -> "SentencePieceTokenizer":
+        """Learns a unigram model (Kudo 2018) from a corpus.
+
+        For one vocabulary on both sides of a translation model, train on sources and targets
+        together.
+
+        Args:
+            corpus: Strings.
+            vocabulary_size: The largest number of tokens, special tokens included. A small corpus
+                may have fewer.
+            character_coverage: The share of the corpus' characters that pieces can spell; 0.9995
+                is usual for languages with thousands of characters. The rest are unknown.
+
+        Returns:
+            A `SentencePieceTokenizer` with padding 0, start 1, end 2 and unknown 3. The same corpus
+            gives the same ids.
+
+        Raises:
+            ValueError: The corpus holds no text, or `vocabulary_size` has no room for its
+                characters.
+            ImportError: sentencepiece is not installed.
+        """
+        ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+        return cls(train_model(strings(corpus), vocabulary_size, character_coverage, **ids))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SentencePieceTokenizer":
+        """Reads a `.model` file, which `save`, SentencePiece or another program wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            A `SentencePieceTokenizer`.
+
+        Raises:
+            ValueError: The file is no model.
+            FileNotFoundError: There is no such file.
+        """
+        try:
+            return cls(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(
+                f"`path` must be a SentencePiece model. Received: path={str(path)!r}. {error}"
+            ) from error
+
+    def _encode_batch(self, texts):
+        for text in strings(texts):
+            if "\0" in text:
+                raise ValueError(f"SentencePiece takes no text with a zero byte: {text!r}.")
+        return self.processor.encode(texts)
+
+    def _decode_batch(self, rows):
+        last = self.processor.get_piece_size()
+        return [self.processor.decode([i for i in row if i < last]) for row in rows]
+
+    def _to_bytes(self):
+        return self.model
 
 
 def train_word_pieces(

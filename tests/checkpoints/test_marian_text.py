@@ -128,6 +128,30 @@ def test_the_files_are_kept(folder, tokenizer, tmp_path):
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_a_trained_tokenizer_is_one_that_transformers_reads(tmp_path):
+    tokenizer = MarianTokenizer.train(iter(SOURCE * 5), TARGET * 5, vocabulary_size=45)
+    assert tokenizer.encode(TARGET, target=True) == MarianTokenizer.train(
+        SOURCE * 5, TARGET * 5, 45
+    ).encode(TARGET, target=True)
+    assert tokenizer.decode(tokenizer.encode(TARGET, target=True)) == TARGET
+    assert tokenizer.pad_id == tokenizer.vocabulary_size - 1
+    for name, content in tokenizer.files.items():
+        (tmp_path / name).write_bytes(content)
+    from transformers import MarianTokenizer as Original
+
+    original = Original.from_pretrained(tmp_path)
+    assert tokenizer.encode(SOURCE) == original(SOURCE)["input_ids"]
+    assert tokenizer.encode(TARGET, target=True) == original(text_target=TARGET)["input_ids"]
+    assert original.pad_token_id == tokenizer.pad_id and original.eos_token_id == 0
+
+
+def test_ids_of_every_rank_are_decoded(tokenizer):
+    rows = tokenizer.encode(TARGET, target=True)
+    assert tokenizer.decode(rows[0]) == tokenizer.decode(np.array(rows[0])) == TARGET[0]
+    assert tokenizer.decode([rows[:1], rows[1:]]) == [TARGET[:1], TARGET[1:]]
+    assert tokenizer.decode([]) == []
+
+
 def test_ids_beyond_the_vocabulary(tokenizer):
     with pytest.raises(ValueError, match="token id 999"):
         tokenizer.decode([[999]])

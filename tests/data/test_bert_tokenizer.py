@@ -446,7 +446,7 @@ def test_bad_input(tokenizer):
     for ids in ([30522], [-1]):
         with pytest.raises(ValueError, match=rf"\[0, 30522\).*{ids[0]}"):
             tokenizer.decode(ids)
-    for ids in ([[1]], None, 5, "ab", [1.5]):
+    for ids in (None, 5, "ab", [1.5], [[1.5]]):
         with pytest.raises(ValueError, match="rank 1"):
             tokenizer.decode(ids)
     with pytest.raises(ValueError, match="`ids` must be rows.*7"):
