@@ -20,9 +20,12 @@ from keras.src.losses import loss as loss_module
 
 __all__ = [
     "BuildsFromChosenBatch",
+    "all_layers",
     "get_keras_mask",
     "loss_module",
+    "maker_of",
     "one_step_at_a_time",
+    "own_layers",
     "put_back_jax_state",
     "set_keras_mask",
 ]
@@ -94,3 +97,29 @@ def one_step_at_a_time(model, iterator):
     if isinstance(batch, list):  # its class says that it holds single batches
         return [iter([type(batch)([one])]) for one in batch]
     return [iter([batch])]
+
+
+def all_layers(layer):
+    """A layer and all layers within it, however deep.
+
+    The public `Model.layers` has a model's own layers, and a layer has no such attribute.
+    """
+    return layer._flatten_layers()
+
+
+def own_layers(layer):
+    """The layers that a layer or model holds itself; those within them are left out."""
+    return layer._flatten_layers(include_self=False, recursive=False)
+
+
+def maker_of(tensor):
+    """The operation that made a `keras.KerasTensor`, and what it made it of.
+
+    The public `Operation.output` and `Operation.input` refuse an operation that was called twice.
+
+    Returns:
+        `(operation, list of KerasTensors)`.
+    """
+    history = tensor._keras_history
+    node = history.operation._inbound_nodes[history.node_index]
+    return history.operation, node.input_tensors

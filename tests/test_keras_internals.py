@@ -14,6 +14,7 @@ import kerasmodels
 from kerasmodels import keras_internals
 
 PACKAGE = pathlib.Path(kerasmodels.__file__).parent
+BACKEND = keras.backend.backend()
 BACKENDS = ("jax", "jaxlib", "keras", "tensorflow", "torch")
 
 
@@ -71,3 +72,73 @@ def test_all_losses_are_scaled_by_one_function(name, monkeypatch):
     model.compile("sgd", ["mse", "mse"])
     model.evaluate(np.ones((2, 3)), [np.ones((2, 1)), np.ones((2, 1))], verbose=0)
     assert seen
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute is TensorFlow's")
+def test_a_model_says_what_it_is_built_from():
+    """Look for what `fit` of TensorFlow's trainer does before its first batch."""
+    import tensorflow as tf
+
+    rows = []
+
+    class Model(keras_internals.BuildsFromChosenBatch, keras.Model):
+        def batch_to_build_from(self, iterator):
+            return np.ones((5, 3)), np.ones((5, 1))
+
+        def call(self, x):
+            rows.append(x.shape[0])
+            return x
+
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        model = Model()
+        model.compile(loss="mse")
+    model.evaluate(np.ones((2, 3)), np.ones((2, 3)), verbose=0)
+    assert rows[0] == 5
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="on other backends the state is in the variables")
+@pytest.mark.parametrize("batches", [2, 3])
+def test_several_steps_at_once_are_split(batches):
+    """Look at what a JAX test function takes from its iterator with `steps_per_execution`."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=2)
+    model.make_test_function()
+    function, steps = model.test_function, []
+
+    def split(state, iterator):
+        for index, one in enumerate(keras_internals.one_step_at_a_time(model, iterator)):
+            try:
+                logs, state = function(state, one)
+            except StopIteration:
+                if not index:
+                    raise
+                break
+            steps.append(logs)
+        return logs, state
+
+    x = np.arange(6.0 * batches).reshape(-1, 3)
+    expected = model.evaluate(x, x[:, :1], batch_size=2, verbose=0)
+    model.test_function = split
+    result = model.evaluate(x, x[:, :1], batch_size=2, verbose=0)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    stacked = 0 if keras.__version__.startswith("3.15") else 1
+    assert len(steps) == batches - stacked
+
+
+def test_all_layers_are_found():
+    """Look for what `keras.Model.summary(expand_nested=True)` goes through."""
+    inner = keras.layers.Dense(1)
+    outer = keras.layers.TimeDistributed(inner)
+    model = keras.Sequential([keras.Input((2, 3)), outer])
+    assert inner in keras_internals.all_layers(model)
+    assert model in keras_internals.all_layers(model)
+    assert list(keras_internals.own_layers(outer)) == [inner]
+    assert inner not in list(keras_internals.own_layers(model))
+
+
+def test_a_tensor_knows_its_maker():
+    """Look at `keras/src/ops/node.py` for where a KerasTensor's history went."""
+    a, b, dense = keras.Input((3,)), keras.Input((3,)), keras.layers.Dense(1)
+    dense(a)
+    operation, inputs = keras_internals.maker_of(dense(b))
+    assert operation is dense and inputs[0] is b

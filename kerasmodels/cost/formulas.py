@@ -6,6 +6,7 @@ import math
 import keras
 from keras import layers, tree
 
+from kerasmodels.keras_internals import own_layers
 from kerasmodels.layers import ClassToken, LogitBias, PositionEmbedding
 
 
@@ -211,5 +212,5 @@ def own_weights(layer):
     """Weights that none of the layers within it holds."""
     if not isinstance(layer, layers.Layer):
         return []
-    inner = {id(w) for part in layer._flatten_layers(include_self=False) for w in part.weights}
+    inner = {id(w) for part in own_layers(layer) for w in part.weights}
     return [w for w in layer.weights if id(w) not in inner]

@@ -26,7 +26,8 @@ def given_shapes(networks, input_shapes):
     if input_shapes is None:
         return {}
     if not isinstance(input_shapes, dict):
-        required = [x.name for x in tensors if not _is_optional(x)] or names[:1]
+        optional = set().union(*(_optional_inputs(network) for network in networks))
+        required = [x.name for x in tensors if x.name not in optional] or names[:1]
         if len(required) != 1:
             raise ValueError(
                 f"`input_shapes` must be a dictionary by name of the inputs {names}. "
@@ -85,10 +86,10 @@ def call_arguments(network, given):
         dtype = network.input_dtype
         return (), {name: keras.KerasTensor(shape, dtype) for name, shape in given.items()}
     batch = next((shape[0] for shape in given.values()), 1)
-    specs, free = {}, {}
+    specs, free, optional = {}, {}, _optional_inputs(network)
     for x in network.inputs:
         shape = given.get(x.name, (batch if x.shape[0] is None else x.shape[0], *x.shape[1:]))
-        if x.name not in given and _is_optional(x):
+        if x.name not in given and x.name in optional:
             specs[x.name] = None
         elif None in shape:
             free[x.name] = x.shape
@@ -104,5 +105,7 @@ def call_arguments(network, given):
     return (tree.map_structure(lambda x: specs[x.name], structure),), {}
 
 
-def _is_optional(tensor):
-    return getattr(tensor._keras_history.operation, "optional", False)
+def _optional_inputs(network):
+    """The names of a functional model's inputs that may be None."""
+    layers = getattr(network, "layers", ())
+    return {layer.name for layer in layers if getattr(layer, "optional", False)}

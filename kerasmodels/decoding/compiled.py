@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from kerasmodels.decoding.protocol import FlatTree, layers_of, run_loop, variables_of
+from kerasmodels.keras_internals import all_layers
 
 # How many programs a decoder keeps: the least recently used goes first.
 _MOST_PROGRAMS = 32
@@ -191,7 +192,7 @@ def _programs_of(decoder):
 def _dtype_policies(decoder):
     layers = layers_of(decoder)
     return tuple(
-        (id(layer), layer.dtype_policy.name) for top in layers for layer in top._flatten_layers()
+        (id(layer), layer.dtype_policy.name) for top in layers for layer in all_layers(top)
     )
 
 

@@ -9,6 +9,7 @@ from kerasmodels.export.archive import Archive, require_saved_model
 from kerasmodels.export.graph_tokenizer import graph_tokenizer
 from kerasmodels.export.inputs import input_specs
 from kerasmodels.export.replacing import replacing
+from kerasmodels.keras_internals import all_layers
 from kerasmodels.layers import PositionEmbedding, SegmentEmbedding, TokenEmbedding
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -146,8 +147,7 @@ def _max_length(model, tokenizer, max_length):
 
 def _of_layers(model, kind, attribute):
     """An attribute of all layers of a kind, those inside of others too."""
-    layers = model._flatten_layers()  # Keras has no public one
-    return [getattr(layer, attribute) for layer in layers if isinstance(layer, kind)]
+    return [getattr(layer, attribute) for layer in all_layers(model) if isinstance(layer, kind)]
 
 
 def _answer(names, width):

@@ -4,6 +4,7 @@ import numpy as np
 
 from kerasmodels.data.arguments import class_names_of
 from kerasmodels.training.input_checks import visible_array
+from kerasmodels.training.losses import loss_argument
 
 _IDS, _SEGMENTS, _MASK, _POSITIONS = "token_ids", "segment_ids", "padding_mask", "mask_positions"
 
@@ -175,7 +176,7 @@ def check_labels(name, labels, count, what="the classes", loss=None):
             f"`{name}` must be integers in [0, {count}), {what}. "
             f"Received: dtype={labels.dtype}, {np.ravel(labels)[:5].tolist()}"
         )
-    ignored = (getattr(loss, key, None) for key in ("ignore_id", "ignore_class"))
+    ignored = (loss_argument(loss, key) for key in ("ignore_id", "ignore_class"))
     wrong = (labels < 0) | (labels >= count)
     for label in ignored:
         if label is not None:

@@ -1,5 +1,7 @@
 """Frozen layers, kept in a model's config."""
 
+from kerasmodels.keras_internals import own_layers
+
 
 class KeepsFrozenLayers:
     """For models that are built anew from their constructor's arguments when they are loaded.
@@ -30,7 +32,7 @@ class KeepsFrozenLayers:
 
 def _layers(parent, before=""):
     """Paths and layers with weights, those inside of frozen ones left out."""
-    for layer in parent._flatten_layers(include_self=False, recursive=False):
+    for layer in own_layers(parent):
         if layer.variables:
             yield before + layer.name, layer
             if layer.trainable:

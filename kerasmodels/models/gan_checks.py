@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.keras_internals import all_layers, maker_of
 from kerasmodels.training.adversarial import ADVERSARIAL_LOSSES
 from kerasmodels.training.named_optimizers import NamedOptimizers
 
@@ -145,7 +146,7 @@ def check_networks(generator, discriminator, latent_dim, num_classes):
 def _layers(network):
     """The network and all layers within; one `keras.Input` may serve two networks."""
     inputs = keras.layers.InputLayer
-    return [layer for layer in network._flatten_layers() if not isinstance(layer, inputs)]
+    return [layer for layer in all_layers(network) if not isinstance(layer, inputs)]
 
 
 def _shape(outputs):
@@ -169,15 +170,13 @@ def last_activation(network):
     if getattr(network, "outputs", None):  # functional or sequential
         tensor = network.outputs[0]
         while True:
-            history = tensor._keras_history
-            operation = history.operation
+            operation, inputs = maker_of(tensor)
             name = _activation(operation)
             same = type(operation).__name__ in _SAME_VALUES
             if not same and not (
                 isinstance(operation, keras.layers.Activation) and name == "linear"
             ):
                 return name
-            inputs = operation._inbound_nodes[history.node_index].input_tensors
             if not inputs:
                 return name
             tensor = inputs[0]

@@ -6,6 +6,7 @@ from keras import ops
 from kerasmodels.keras_internals import get_keras_mask
 from kerasmodels.training.checked_inputs import ChecksInputs
 from kerasmodels.training.gradients import NestedScope
+from kerasmodels.training.losses import loss_argument
 from kerasmodels.training.portable import PortableModel
 from kerasmodels.training.replicas import num_replicas
 
@@ -172,7 +173,7 @@ class GradientAccumulation(ChecksInputs, PortableModel):
                 f"{loss} cannot say how much that is. Use a loss with a method "
                 "`token_weight`, such as SmoothedCrossEntropy."
             )
-        ignored = getattr(loss, "ignore_class", None)
+        ignored = loss_argument(loss, "ignore_class")
         if ignored is not None:  # Keras divides by the number of the others
             return ops.sum(ops.cast(ops.not_equal(y, ignored), "float32"))
         return ops.cast(ops.size(y), "float32")

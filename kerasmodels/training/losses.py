@@ -237,3 +237,14 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             "ignore_id": self.ignore_id,
             "name": self.name,
         }
+
+
+def loss_argument(loss, name):
+    """What a loss was given for one of its arguments, such as `ignore_class`, or None.
+
+    Keras 3.15 keeps it as an attribute, Keras 3.16 in the config alone.
+    """
+    value = getattr(loss, name, None)
+    if value is None and isinstance(loss, keras.losses.Loss):
+        value = loss.get_config().get(name)
+    return value
