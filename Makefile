@@ -1,5 +1,6 @@
 # make demo [BACKEND=tensorflow|jax|torch]   train, test and export a pronouncing Transformer
 # make test                                  the whole suite on the three backends
+# make test-next                             the whole suite with the Keras that is to come
 # make bench                                 us against the peers, in one run
 # make venv                                  only the environment for the demo
 
@@ -11,6 +12,8 @@ BIN := $(VENV)/bin
 # and PyTorch takes longer than to unpack them.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
+# The Keras that is to come lies in a folder of its own, and .venv keeps the present one.
+NEXT := $(CURDIR)/build/next
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export TOKENIZERS_PARALLELISM ?= false
 
@@ -22,7 +25,7 @@ ifeq ($(EXTRAS_$(BACKEND)),)
 $(error BACKEND must be tensorflow, jax or torch, not '$(BACKEND)')
 endif
 
-.PHONY: venv demo dev test bench lint clean
+.PHONY: venv demo dev test test-next bench lint clean
 
 venv: $(VENV)/.demo-$(BACKEND)
 
@@ -42,6 +45,15 @@ test: dev lint
 	  KERAS_BACKEND=$$backend $(BIN)/python $$count -m pytest -n 2 --dist worksteal || exit 1; \
 	done
 	$(BIN)/python -m slipcover --merge .coverage.* --out .coverage --skip-covered --fail-under 95
+
+test-next: dev $(NEXT)/.installed
+	export PYTHONPATH=$(NEXT); \
+	for backend in tensorflow jax torch; do \
+	  export KERAS_BACKEND=$$backend; \
+	  $(BIN)/python -c "import keras; print('==', '$$backend', keras.__version__, keras.__file__)"; \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal || failed="$$failed $$backend"; \
+	done; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
@@ -64,3 +76,8 @@ $(VENV)/.demo-$(BACKEND): pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.demo-tensorflow $(VENV)/.demo-jax $(VENV)/.demo-torch
+
+$(NEXT)/.installed: constraints.txt | $(VENV)/.dev
+	rm -rf $(NEXT)
+	$(PIP) --no-deps --target $(NEXT) keras-nightly keras-hub-nightly
+	@touch $@

@@ -5,6 +5,7 @@ When a new version of Keras or of a backend breaks a canary, its docstring says 
 
 import ast
 import pathlib
+import tomllib
 
 import keras
 import numpy as np
@@ -41,6 +42,16 @@ def test_private_names_are_imported_in_one_place():
     found = {path.relative_to(PACKAGE).as_posix(): private_imports(files[path]) for path in files}
     found = {name: names for name, names in found.items() if names}
     assert found.keys() == {"keras_internals.py"}, found
+
+
+def test_the_newest_keras_that_was_tested_is_the_last_let_in():
+    """After a run of `make test-next` with a newer one, `pyproject.toml` may let that in."""
+    root = PACKAGE.parent
+    required = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    lines = [line for line in (root / "constraints.txt").read_text().split() if "==" in line]
+    tested = dict(line.split("==") for line in lines)
+    assert f"keras>=3.15,<={tested['keras-nightly']}" in required
+    assert tested["keras"].startswith("3.15.")
 
 
 def test_private_imports_are_seen():
