@@ -20,7 +20,11 @@ from keras.src.losses import loss as loss_module
 
 __all__ = [
     "BuildsFromChosenBatch",
+    "KerasAdamW",
+    "KerasSGD",
+    "OptimizerHooks",
     "all_layers",
+    "fused_adam",
     "get_keras_mask",
     "loss_module",
     "maker_of",
@@ -123,3 +127,53 @@ def maker_of(tensor):
     history = tensor._keras_history
     node = history.operation._inbound_nodes[history.node_index]
     return history.operation, node.input_tensors
+
+
+# On PyTorch Keras swaps its own class, and not a subclass, for one with multi-tensor kernels:
+# `__new__` tells which class that is without making an optimizer (and with it, variables).
+KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
+KerasSGD = type(keras.optimizers.SGD.__new__(keras.optimizers.SGD))
+
+
+class OptimizerHooks:
+    """A mixin for optimizers that gives Keras's private hooks names of ours.
+
+    Publicly an optimizer can only say how one variable is updated (`update_step`), and which are
+    not decayed; neither how weights decay nor how PyTorch updates all variables at once.
+    """
+
+    def is_decayed(self, variable):
+        """Whether a variable of an optimizer that is built is subject to weight decay."""
+        return self._use_weight_decay(variable)
+
+    def decay(self, variables):
+        """Takes the decoupled weight decay off those of the variables that are decayed."""
+        # PyTorch's multi-tensor kernel refuses an empty list.
+        variables = [v for v in variables if self.is_decayed(v)]
+        if variables:
+            super()._apply_weight_decay(variables)
+
+    def update_all(self, gradients, variables, learning_rate):
+        """Updates all variables at once; only PyTorch asks for it."""
+        super()._parallel_update_step(gradients, variables, learning_rate)
+
+    def moments(self, variables):
+        """The two moments that Adam keeps for each variable: `(means, variances)`."""
+        places = [self._get_variable_index(v) for v in variables]
+        return [self._momentums[i] for i in places], [self._velocities[i] for i in places]
+
+    def _apply_weight_decay(self, variables):
+        self.decay(variables)
+
+    def _parallel_update_step(self, gradients, variables, learning_rate):
+        self.update_all(gradients, variables, learning_rate)
+
+
+def fused_adam(values, gradients, means, variances, steps, **kwargs):
+    """PyTorch's kernel for one step of Adam, in one pass over memory.
+
+    Publicly it is reached only through `torch.optim`, which keeps the moments itself.
+    """
+    import torch
+
+    torch._fused_adam_(values, gradients, means, variances, [], steps, **kwargs)

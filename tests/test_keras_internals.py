@@ -153,3 +153,56 @@ def test_a_tensor_knows_its_maker():
     dense(a)
     operation, inputs = keras_internals.maker_of(dense(b))
     assert operation is dense and inputs[0] is b
+
+
+class Noted(keras_internals.OptimizerHooks, keras_internals.KerasAdamW):
+    """Notes which hooks are called."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.notes = []
+
+    def decay(self, variables):
+        self.notes.append("decay")
+        super().decay(variables)
+
+    def update_all(self, *args):
+        self.notes.append("update_all")
+        super().update_all(*args)
+
+
+def test_optimizers_call_their_hooks():
+    """Look at `BaseOptimizer.apply` and `_use_weight_decay`; on PyTorch at `torch_adam.py` too."""
+    kept, decayed = keras.Variable(np.ones(2)), keras.Variable(np.ones(2))
+    ours, theirs = Noted(0.1, weight_decay=0.5), keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    for optimizer in (ours, theirs):
+        optimizer.exclude_from_weight_decay(var_list=[kept])
+        optimizer.build([kept, decayed])
+    assert not ours.is_decayed(kept) and ours.is_decayed(decayed)
+    results = []
+    for optimizer in (ours, theirs):
+        for variable in (kept, decayed):
+            variable.assign(np.ones(2))
+        optimizer.apply([keras.ops.convert_to_tensor(np.ones(2, "float32"))] * 2)
+        results.append([keras.ops.convert_to_numpy(v) for v in (kept, decayed)])
+    np.testing.assert_allclose(*results, rtol=1e-6)
+    assert ours.notes == ["decay"] + ["update_all"] * (BACKEND == "torch")
+    ours.decay([kept])  # an empty list, which PyTorch's kernel refuses
+    (mean, _), (variance, _) = ours.moments([decayed, kept])
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(mean), 0.1, rtol=1e-5)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variance), 0.001, rtol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="the kernel is PyTorch's")
+def test_the_fused_kernel_takes_a_step_of_adam():
+    """Look at `_fused_adam` in `torch/optim/adam.py` for what the kernel is called with."""
+    import torch
+
+    x, gradient = torch.ones(2), torch.full((2,), 2.0)
+    means, variances, step = torch.zeros(2), torch.zeros(2), torch.ones(())
+    rates = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 0.0, "weight_decay": 0.0}
+    keras_internals.fused_adam(
+        [x], [gradient], [means], [variances], [step], **rates, amsgrad=False, maximize=False
+    )
+    np.testing.assert_allclose(x, 0.9, rtol=1e-6)
+    np.testing.assert_allclose(means, 0.2, rtol=1e-6)

@@ -8,13 +8,10 @@ from numbers import Real
 import keras
 from keras import ops
 
-# On PyTorch Keras swaps its own class, and not a subclass, for one with multi-tensor kernels:
-# `__new__` tells which class that is without making an optimizer (and with it, variables).
-_KerasAdamW = type(keras.optimizers.AdamW.__new__(keras.optimizers.AdamW))
-_KerasSGD = type(keras.optimizers.SGD.__new__(keras.optimizers.SGD))
+from kerasmodels.keras_internals import KerasAdamW, KerasSGD, OptimizerHooks, fused_adam
 
 
-class _SelectiveWeightDecay:
+class _SelectiveWeightDecay(OptimizerHooks):
     """What the optimizers below share: which variables are decayed, as a part of the config."""
 
     def __init__(self, *, learning_rate, weight_decay, undecayed, **kwargs):
@@ -40,19 +37,16 @@ class _SelectiveWeightDecay:
                 ) from error
         super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **kwargs)
         self.undecayed = undecayed
-        self._undecayed_keys = set()
 
     def build(self, var_list):
         """Makes the moments of `var_list` and notes which of them are not decayed."""
         if self.built:
             return
+        # Keras's own patterns look at a variable's name, not at its path.
+        paths = [(v, v.path) for v in var_list]
+        undecayed = [v for v, path in paths if any(re.search(p, path) for p in self.undecayed)]
+        super().exclude_from_weight_decay(var_list=undecayed)
         super().build(var_list)
-        # By key, since TensorFlow's update sees its own variables, which have no path.
-        self._undecayed_keys = {
-            self._var_key(variable)
-            for variable in var_list
-            if any(re.search(pattern, variable.path) for pattern in self.undecayed)
-        }
 
     def add_variable_from_reference(self, reference_variable, *args, **kwargs):
         """Makes a moment, as Keras does; on PyTorch it lies in memory as its variable does."""
@@ -86,16 +80,13 @@ class _SelectiveWeightDecay:
             )
         self.undecayed = [*self.undecayed, *(var_names or [])]
 
-    def _use_weight_decay(self, variable):
-        return self._var_key(variable) not in self._undecayed_keys
-
     def get_config(self):
         """The constructor's arguments."""
         return {**super().get_config(), "undecayed": list(self.undecayed)}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class AdamW(_SelectiveWeightDecay, _KerasAdamW):
+class AdamW(_SelectiveWeightDecay, KerasAdamW):
     """Adam with decoupled weight decay that leaves biases and normalisation weights alone.
 
     Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019; the exceptions are those
@@ -139,24 +130,16 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
             **kwargs,
         )
 
-    def _apply_weight_decay(self, variables):
-        # PyTorch's multi-tensor kernel refuses an empty list.
-        variables = [v for v in variables if self._use_weight_decay(v)]
-        if variables:
-            super()._apply_weight_decay(variables)
-
-    def _parallel_update_step(self, grads, variables, learning_rate):
+    def update_all(self, gradients, variables, learning_rate):
         """Updates all variables at once (PyTorch), on a CPU in one pass over memory, not twelve."""
         import torch
 
-        places = [self._get_variable_index(v) for v in variables]
         values = [v.value for v in variables]
-        first = [self._momentums[i].value for i in places]
-        second = [self._velocities[i].value for i in places]
+        first, second = ([m.value for m in kind] for kind in self.moments(variables))
         # The kernel goes through memory, whatever the order of the axes there.
         grads = [
             g if g.stride() == x.stride() else torch.empty_like(x).copy_(g)
-            for g, x in zip(grads, values, strict=True)
+            for g, x in zip(gradients, values, strict=True)
         ]
         fits = all(
             y.device.type == "cpu" and y.dtype == torch.float32 and y.stride() == x.stride()
@@ -165,14 +148,13 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
         )
         # Nor can PyTorch's compiler read the numbers below; it makes a kernel of its own.
         if self.amsgrad or not fits or torch.compiler.is_compiling():
-            return super()._parallel_update_step(grads, variables, learning_rate)
+            return super().update_all(grads, variables, learning_rate)
         step = ops.cast(self.iterations, "float32") + 1
-        torch._fused_adam_(
+        fused_adam(
             values,
             grads,
             first,
             second,
-            [],
             [step] * len(values),
             lr=float(learning_rate),
             beta1=self.beta_1,
@@ -186,7 +168,7 @@ class AdamW(_SelectiveWeightDecay, _KerasAdamW):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class SGD(_SelectiveWeightDecay, _KerasSGD):
+class SGD(_SelectiveWeightDecay, KerasSGD):
     """Gradient descent with momentum and the weight decay of the papers: an L2 term.
 
     He et al. 2016, "Deep Residual Learning for Image Recognition", sections 3.4 and 4.2, and nearly
@@ -259,24 +241,24 @@ class SGD(_SelectiveWeightDecay, _KerasSGD):
             **kwargs,
         )
 
-    def _apply_weight_decay(self, variables):
+    def decay(self, variables):
         """Nothing: Keras decays the weights here, before the update."""
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable (TensorFlow, where replicas' gradients are summed by now; JAX)."""
-        if self.weight_decay and self._use_weight_decay(variable):
+        if self.weight_decay and self.is_decayed(variable):
             decay = ops.multiply(variable, ops.cast(self.weight_decay, variable.dtype))
             gradient = ops.add(ops.cast(gradient, variable.dtype), decay)
         super().update_step(gradient, variable, learning_rate)
 
-    def _parallel_update_step(self, grads, variables, learning_rate):
+    def update_all(self, gradients, variables, learning_rate):
         """Updates all variables at once (PyTorch)."""
         import torch
 
-        decayed = [i for i, v in enumerate(variables) if self._use_weight_decay(v)]
-        if self.weight_decay and decayed:
-            grads, values = list(grads), [variables[i].value for i in decayed]
-            sums = torch._foreach_add([grads[i] for i in decayed], values, alpha=self.weight_decay)
-            for i, gradient in zip(decayed, sums, strict=True):
-                grads[i] = gradient
-        super()._parallel_update_step(grads, variables, learning_rate)
+        gradients = [
+            torch.add(g, v.value, alpha=self.weight_decay)
+            if self.weight_decay and self.is_decayed(v)
+            else g
+            for g, v in zip(gradients, variables, strict=True)
+        ]
+        super().update_all(gradients, variables, learning_rate)
