@@ -111,8 +111,11 @@ def read_folder(folder, pattern, encoding="utf-8"):
 
 
 def files_of(folder, pattern):
-    """The files of a folder and the folders in it, in the order of their names."""
-    return sorted(path for path in folder.rglob(pattern) if path.is_file())
+    """The files of a folder and the folders in it, in order; hidden ones are not looked for."""
+    files = (path for path in folder.rglob(pattern) if path.is_file())
+    return sorted(
+        file for file in files if not any(n[0] == "." for n in file.relative_to(folder).parts)
+    )
 
 
 # === Vectors ===

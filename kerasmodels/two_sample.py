@@ -12,6 +12,8 @@ import math
 import keras
 import numpy as np
 
+from kerasmodels.training.input_checks import visible_array
+
 
 @dataclasses.dataclass(frozen=True)
 class TwoSampleResult:
@@ -87,8 +89,10 @@ def two_sample_test(
     powerful, and B + 1 times the work. At least 19 are needed for a p-value of .05.
 
     Args:
-        reference: `(count, ...)`: vectors, images `(height, width, channels)`, or whatever
-            `features` or `classifier` takes. Arrays or tensors.
+        reference: `(count, ...)`: vectors, images `(height, width, channels)` whatever Keras's
+            data format is, or what `features` or `classifier` takes. Arrays or tensors. Numbers
+            may lie far from zero, such as seconds since 1970: what is subtracted from them is
+            subtracted before they become float32.
         sample: The same, of the same shape but for the count.
         classifier: `"network"`: for images three strided convolutions, for everything else two
             layers of 64 units on the flattened, standardised values. `"linear"`: ridge regression,
@@ -134,7 +138,7 @@ def two_sample_test(
     if features is not None:
         x = [_features(features, part, batch_size) for part in x]
     y = np.concatenate([np.zeros(len(x[0]), "int32"), np.ones(len(x[1]), "int32")])
-    x = np.concatenate(x)
+    x = _numbers(np.concatenate(x), centred=not _is_of_scikit_learn(classifier))
     random = np.random.default_rng(seed)
     judge = _judge(classifier, x.shape[1:], epochs, batch_size, random)
 
@@ -151,24 +155,66 @@ def two_sample_test(
 
 
 def _checked(name, values, folds):
-    values = keras.ops.convert_to_numpy(values)
+    if keras.ops.is_tensor(values):  # on any device
+        values = keras.ops.convert_to_numpy(values)
+    values = np.asarray(values) if visible_array(values) is None else visible_array(values)
     if values.ndim < 1 or len(values) < 2 * folds:
         raise ValueError(
             f"`{name}` must have at least {2 * folds} samples, two for each of {folds} folds. "
-            f"Received: shape {values.shape}"
+            f"Received: shape {np.shape(values)}"
         )
-    values = values.astype("float32")
-    if not np.isfinite(values).all():
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"`{name}` must be numbers. Received: dtype {values.dtype}")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError(f"`{name}` must be finite: it holds a NaN or an infinite value.")
     return values[:, None] if values.ndim == 1 else values
 
 
+def _numbers(x, centred):
+    """Samples as float32 where that holds each of them, else as float64.
+
+    Args:
+        x: An array of any numbers.
+        centred: Whether the least value of each column (of images: of each channel) is subtracted
+            first. Numbers far from zero lose no digit by that, integers of 64 bits neither, and
+            what is constant becomes exactly 0.
+    """
+    exact = x.dtype.itemsize < 4 or x.dtype == np.float32
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8 and centred:
+        low, high = (end.astype(object) for end in (x.min(axis=_axes(x)), x.max(axis=_axes(x))))
+        if np.all(high - low < 2**63):
+            x = x - x.min(axis=_axes(x))
+    x = x.astype("float32" if exact else "float64")
+    return x - x.min(axis=_axes(x)) if centred else x
+
+
+def _axes(x):
+    """The axes that share a scale: all but the last of images, else the samples."""
+    return tuple(range(x.ndim - 1)) if x.ndim == 4 else (0,)
+
+
+def _standardized(x, held_out):
+    """Both with the mean 0 and the deviation 1 that `x` then has; a constant is only moved."""
+    mean, deviation = (
+        np.asarray(part(axis=_axes(x), dtype="float64"), x.dtype) for part in (x.mean, x.std)
+    )
+    deviation = np.where(deviation > 0, deviation, 1).astype(x.dtype)
+    return (x - mean) / deviation, (held_out - mean) / deviation
+
+
+def _is_of_scikit_learn(classifier):
+    return hasattr(classifier, "fit") and not isinstance(classifier, keras.Model)
+
+
 def _features(model, x, batch_size):
     apply = getattr(model, "predict_on_batch", model)
+    form = getattr(model, "data_format", None) or keras.config.image_data_format()
+    pixels = (2, 3) if form == "channels_first" else (1, 2)
     parts = []
     for start in range(0, len(x), batch_size):
-        out = keras.ops.convert_to_numpy(apply(x[start : start + batch_size]))
-        parts.append(out.mean(axis=(1, 2)) if out.ndim == 4 else out.reshape(len(out), -1))
+        batch = x[start : start + batch_size].astype("float32")
+        out = keras.ops.convert_to_numpy(apply(batch))
+        parts.append(out.mean(axis=pixels) if out.ndim == 4 else out.reshape(len(out), -1))
     return np.concatenate(parts)  # (count, features)
 
 
@@ -210,7 +256,7 @@ def _judge(classifier, shape, epochs, batch_size, random):
                 f"Received: classifier={classifier!r}"
             )
         model = _network(shape, random)
-    elif hasattr(classifier, "fit") and not isinstance(classifier, keras.Model):
+    elif _is_of_scikit_learn(classifier):
         return lambda x, y, held_out: _of_scikit_learn(classifier, x, y, held_out)
     elif callable(classifier) and not isinstance(classifier, keras.Model):
         model = classifier(shape)
@@ -225,8 +271,7 @@ def _judge(classifier, shape, epochs, batch_size, random):
 def _linear(x, y, held_out):
     """Ridge regression of the labels on standardised values, in closed form."""
     x, held_out = (part.reshape(len(part), -1).astype("float64") for part in (x, held_out))
-    mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
-    x, held_out = (x - mean) / deviation, (held_out - mean) / deviation
+    x, held_out = _standardized(x, held_out)
     share = y.mean()
     if x.shape[1] <= len(x):
         weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ (y - share))
@@ -254,11 +299,17 @@ def _network(shape, random):
         x = inputs
         for filters in (32, 64, 64):
             x = keras.layers.Conv2D(
-                filters, 3, strides=2, padding="same", activation="relu", kernel_initializer=seed()
+                filters,
+                3,
+                strides=2,
+                padding="same",
+                data_format="channels_last",
+                activation="relu",
+                kernel_initializer=seed(),
             )(x)
-        x = keras.layers.GlobalAveragePooling2D()(x)
+        x = keras.layers.GlobalAveragePooling2D(data_format="channels_last")(x)
     else:
-        x = keras.layers.Flatten()(inputs)
+        x = keras.layers.Flatten(data_format="channels_last")(inputs)
         x = keras.layers.Dense(64, activation="relu", kernel_initializer=seed())(x)
         x = keras.layers.Dense(64, activation="relu", kernel_initializer=seed())(x)
     return keras.Model(inputs, keras.layers.Dense(1, kernel_initializer=seed())(x))
@@ -288,9 +339,7 @@ class _Trainer:
     def __call__(self, x, y, held_out):
         for variable, value in self.start:
             variable.assign(value)
-        axes = tuple(range(x.ndim - 1)) if x.ndim == 4 else 0  # of an image: a channel's scale
-        mean, deviation = x.mean(axis=axes), x.std(axis=axes) + 1e-6
-        x, held_out = (x - mean) / deviation, (held_out - mean) / deviation
+        x, held_out = (part.astype("float32") for part in _standardized(x, held_out))
         # Full batches only, one shape: nothing is compiled twice. Both sides weigh the same.
         size = min(self.batch_size, len(x))
         sides = [np.flatnonzero(y == label) for label in (0, 1)]

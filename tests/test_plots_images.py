@@ -192,6 +192,28 @@ def test_residual_responses(rng):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
+def test_confusion_counts():
+    labels, predictions = np.array([0, 0, 2, 2, 2]), np.array([0, 1, 2, 0, 2])
+    counts = [[1, 1, 0], [0, 0, 0], [1, 0, 2]]
+    found = plots.confusion_counts(labels, predictions)
+    assert found.tolist() == counts and found.dtype == "int64"
+    assert plots.confusion_counts(labels, np.eye(3)[predictions]).tolist() == counts
+    four = plots.confusion_counts(list(labels), list(predictions), list("abcd"))
+    assert four.shape == (4, 4) and four[:3, :3].tolist() == counts and four.sum() == 5
+    with pytest.raises(ValueError, match="`labels` must be integers"):
+        plots.confusion_counts(["a"], [0])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_image_grid_of_channels_first(channels, rng):
+    images = rng.uniform(size=(5, 8, 6, channels))
+    expected, found = (
+        plots.image_grid(part).axes[0].get_images()[0].get_array()
+        for part in (images, images.transpose(0, 3, 1, 2))
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_confusion_matrix():
     labels, predictions = [0, 0, 0, 2, 2], [0, 1, 1, 2, 0]
     figure = plots.confusion_matrix(labels, predictions, ["cat", "$x$", "dog"], title="pets")

@@ -65,7 +65,7 @@ def test_p_value_is_that_of_the_rank_sums():
     result = two_sample_test(x, y, classifier=Recorder())
     z = []
     for rows, scores in folds:
-        is_sample = (rows[:, None] == y[None].astype("float32")).all(-1).any(-1)
+        is_sample = (rows[:, None] == y[None]).all(-1).any(-1)
         test = mannwhitneyu(
             scores[is_sample],
             scores[~is_sample],
@@ -123,6 +123,66 @@ def test_a_network_on_images():
     assert (result.giveaways(10) < 40).mean() >= 0.9
     again = two_sample_test(images(0, 64, 0), images(2, 64, 0), epochs=6, batch_size=32)
     assert again.p_value > 0.05 and "no difference seen" in str(again)
+
+
+def seconds():
+    """Two weeks of time stamps, in seconds since 1970."""
+    random = np.random.default_rng(0)
+    return 1.7e9 + random.uniform(0, 20, 200), 1.7e9 + 30 + random.uniform(0, 20, 200)
+
+
+def numbers():
+    """Numbers of rows in a large table, int64."""
+    return 2**40 + np.arange(200), 2**40 + 200 + np.arange(200)
+
+
+def large_numbers():
+    """Hashes of 63 bits that float64 cannot tell apart, beside a column of another size."""
+    random = np.random.default_rng(0)
+    x = np.stack([2**62 + random.permutation(200), random.integers(0, 9, 200)], axis=1)
+    return x, x + [[400, 0]]
+
+
+@pytest.mark.parametrize("classifier", ["network", "linear"])
+@pytest.mark.parametrize("samples", [seconds, numbers, large_numbers])
+def test_numbers_far_from_zero(samples, classifier):
+    """Two samples that do not overlap are told apart every time."""
+    result = two_sample_test(*samples(), classifier, epochs=10)
+    assert result.accuracy == 1 and result.p_value < 1e-10
+
+
+@pytest.mark.parametrize("classifier", ["network", "linear"])
+def test_small_differences_far_from_zero(classifier):
+    """40 degrees, measured to a millionth: what the best threshold tells, and no less."""
+    random = np.random.default_rng(0)
+    x, y = (40 + 1e-6 * random.normal(shift, 1, 200) for shift in (0, 1.5))
+    result = two_sample_test(x, y, classifier, epochs=10)
+    share = mannwhitneyu(y, x).statistic / len(x) / len(y)  # scipy, in float64
+    assert abs(share - 0.856) < 0.03 and result.accuracy > 0.7
+    assert result.p_value < 1e-8
+    np.testing.assert_allclose(
+        result.p_value,
+        two_sample_test((x - 40) * 1e6, (y - 40) * 1e6, classifier, epochs=10).p_value,
+        rtol=1e-2,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "int32", "bool"])
+def test_numbers_of_every_type(dtype):
+    x, y = (normal(seed, 60, 3, shift=shift) for seed, shift in ((0, 0), (1, 1.5)))
+    x, y = ((10 * part > 5) if dtype == "bool" else 100 + 10 * part for part in (x, y))
+    assert two_sample_test(x.astype(dtype), y.astype(dtype), "linear").p_value < 1e-3
+
+
+def test_images_whatever_the_data_format_of_keras():
+    x, y = (np.repeat(images(seed, 24, bright), 3, axis=-1) for seed, bright in ((0, 0), (1, 20)))
+    expected = two_sample_test(x, y, epochs=2, batch_size=16)
+    keras.config.set_image_data_format("channels_first")
+    try:
+        found = two_sample_test(x, y, epochs=2, batch_size=16)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    np.testing.assert_allclose(found.sample_scores, expected.sample_scores, rtol=1e-5)
 
 
 def test_a_network_on_vectors_sees_what_is_not_linear():

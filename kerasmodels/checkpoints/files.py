@@ -8,6 +8,7 @@ tokenizer's files. Nothing here knows a model.
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 import zipfile
@@ -222,12 +223,14 @@ def _open_torch(path, closing):
     try:
         tensors = load()
     except Exception as error:  # of a broken file torch raises whatever its bytes lead to
-        reason = str(error).strip().splitlines()[:1]
+        # Within its advice torch says which class a file would have it run.
+        named = re.search(r"GLOBAL \S+", str(error))
+        reason = str(error).strip().splitlines()[:1] + ([named[0]] if named else [])
         raise ValueError(
             f"{str(path)!r} is truncated, corrupt, or holds more than weights: {reason}"
         ) from error
-    if not isinstance(tensors, dict) or not all(map(torch.is_tensor, tensors.values())):
-        raise ValueError(f"{str(path)!r} must hold a dictionary of tensors and nothing else")
+    key, prefix = _weights_within(path, tensors, torch.is_tensor)
+    tensors = _named(tensors, key, prefix)
     closing.callback(tensors.clear)
     resident = 0  # bytes
 
@@ -235,7 +238,7 @@ def _open_torch(path, closing):
         nonlocal resident
         # What was read of a mapped file stays in memory until it is mapped anew.
         if mapped and resident > RESIDENT_BYTES:
-            tensors.update(load())
+            tensors.update(_named(load(), key, prefix))
             resident = 0
         tensor = tensors[name].detach()
         resident += tensor.nbytes
@@ -246,6 +249,57 @@ def _open_torch(path, closing):
 
     for name, tensor in tensors.items():
         yield name, tensor.shape, lambda n=name: read(n)
+
+
+# Where training programs put the weights of a model, beside their optimizer and their counters, and
+# what they put before each name.
+_WEIGHTS = ("state_dict", "model", "model_state_dict", "model_ema", "state_dict_ema", "ema")
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and of torch.compile
+
+
+def _weights_within(path, content, is_tensor):
+    """Where the weights are in what ``torch.save`` wrote.
+
+    Returns:
+        The key under which they are, or ``None``, and the prefix of all of their names.
+
+    Raises:
+        ValueError: there are none, or those of several models, of which only the user can choose.
+    """
+
+    def is_weights(value):
+        return isinstance(value, dict) and value and all(map(is_tensor, value.values()))
+
+    key = None
+    if not is_weights(content):
+        content = content if isinstance(content, dict) else {}
+        found = [name for name, value in content.items() if is_weights(value)]
+        found = [name for name in found if name in _WEIGHTS] or found
+        if len(found) != 1:
+            others = sorted(str(name) for name, value in content.items() if not is_tensor(value))
+            says = (
+                f"it has the weights of several models, {found}"
+                if found
+                else f"of its keys these are no tensors: {others[:10]}"
+            )
+            raise ValueError(
+                f"{str(path)!r} must hold a dictionary of tensors, alone or under one key such as "
+                f"{_WEIGHTS[0]!r}; {says}. Write those that you want, for example by "
+                "torch.save(torch.load(path)['model_ema'], 'weights.pth')"
+            )
+        key = found[0]
+        content = content[key]
+    prefix, again = "", True
+    while again:
+        again = next((p for p in _PREFIXES if all(n.startswith(prefix + p) for n in content)), "")
+        prefix += again
+    return key, prefix
+
+
+def _named(content, key, prefix):
+    """The weights by the names that the model has given them."""
+    weights = content if key is None else content[key]
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
 
 
 def write_tensors(path, tensors):

@@ -2,11 +2,16 @@
 
 import json
 import math
+import os
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 
 from kerasmodels.checkpoints.files import CONFIG, read_json
+from kerasmodels.data_format import standardize_data_format
+from kerasmodels.image_files import read_image
+from kerasmodels.listing import listed
 
 PREPROCESSOR = "preprocessor_config.json"
 # PIL's numbers of filters, which transformers writes, by Keras's names.
@@ -62,9 +67,12 @@ class ImageProcessor:
         mean: What is subtracted afterwards, one number a channel, or `None`.
         std: What is divided by, one number a channel, or `None`.
         interpolation: `"nearest"`, `"bilinear"`, `"bicubic"` or `"lanczos3"`.
+        data_format: Where the channels of the result stand: `"channels_last"` or
+            `"channels_first"`. `None`: where Keras is set to when images are preprocessed. The
+            `preprocessor` of a model that was loaded follows the model.
 
     Attributes:
-        arguments: The arguments as a dictionary.
+        arguments: The arguments as a dictionary, but for `data_format`.
         files: The content (bytes) of the folder's files by name, for writing: those that were
             read, or a `preprocessor_config.json` that transformers reads to the same effect.
 
@@ -88,26 +96,23 @@ class ImageProcessor:
         mean=None,
         std=None,
         interpolation="bilinear",
+        data_format=None,
     ):
-        for name, size in (("image_size", image_size), ("crop_size", crop_size)):
-            sizes = size if isinstance(size, list | tuple) and len(size) == 2 else [size]
-            if size is not None and not all(isinstance(n, int) and n > 0 for n in sizes):
-                raise ValueError(
-                    f"{name}={size!r}: a positive integer or a pair (height, width) is needed"
-                )
+        image_size, crop_size = _size("image_size", image_size), _size("crop_size", crop_size)
         for name, values in (("mean", mean), ("std", std)):
             if values is not None and np.shape(values) != (3,):
                 raise ValueError(f"{name}={values!r}: three numbers are needed, one a channel")
         if std is not None and min(std) <= 0:
             raise ValueError(f"std={std!r}: the numbers must be positive")
-        if not scale > 0:
+        if not isinstance(scale, Real | np.floating) or not 0 < scale < np.inf:
             raise ValueError(f"scale={scale!r}: a positive number is needed")
         if interpolation not in RESAMPLE:
             raise ValueError(f"interpolation={interpolation!r}: allowed are {list(RESAMPLE)}")
+        self.data_format = data_format and standardize_data_format(data_format)
         self.arguments = {
-            "image_size": tuple(image_size) if isinstance(image_size, list) else image_size,
+            "image_size": image_size,
             "crop_size": None if crop_size is None else _pair(crop_size),
-            "scale": scale,
+            "scale": int(scale) if isinstance(scale, Integral) else float(scale),
             "mean": mean if mean is None else [float(v) for v in mean],
             "std": std if std is None else [float(v) for v in std],
             "interpolation": interpolation,
@@ -117,6 +122,8 @@ class ImageProcessor:
     @classmethod
     def from_folder(cls, folder):
         """Return the processor that a folder describes, or ``None`` where it describes none.
+
+        A folder of timm for images of other than three channels describes none.
 
         Raises:
             ValueError: a file is not valid JSON, or says something about pixels that cannot be
@@ -131,26 +138,34 @@ class ImageProcessor:
         path = folder / CONFIG
         config = read_json(path) if path.is_file() else {}
         config = config.get("pretrained_cfg") or config  # older files have no inner dictionary
-        return cls(**_from_timm(config, path)) if "input_size" in config else None
+        if "input_size" not in config or config["input_size"][0] != 3:
+            return None  # of nets with other channels than red, green and blue nobody knows which
+        return cls(**_from_timm(config, path))
 
     def __call__(self, images):
         """Preprocess images.
 
         Args:
-            images: a list of images, of any sizes: PIL images, uint8 arrays ``(height, width, 3)``,
-                or paths. Other modes become RGB; files are turned as their EXIF data say.
+            images: a list of images, or whatever yields several, of any sizes: PIL images, uint8
+                arrays ``(height, width, 3)``, or paths. Other modes become RGB; files are turned as
+                their EXIF data say.
 
         Returns:
-            float32 ``(images, height, width, 3)``.
+            float32 ``(images, height, width, 3)``, or ``(images, 3, height, width)`` with
+            ``data_format="channels_first"``.
 
         Raises:
-            ValueError: there are no images, one is not an image, or they come out in several sizes.
+            ValueError: there are no images, one is not an image, there is one image in place of a
+                list, or they come out in several sizes.
         """
-        if isinstance(images, np.ndarray) and images.ndim == 3 or not len(images):
+        if getattr(images, "ndim", 4) == 3:
             raise ValueError(
                 "images: a list of images or an array (images, height, width, 3) is needed, not "
-                + ("an empty one" if not len(images) else f"one array of shape {images.shape}")
+                f"one array of shape {images.shape}"
             )
+        images = listed("images", images, "images, such as ['cat.jpg']")
+        if not images:
+            raise ValueError("images: a list of images is needed, not an empty one")
         arrays = [self._one(image, position) for position, image in enumerate(images)]
         shapes = sorted({array.shape for array in arrays})
         if len(shapes) > 1:
@@ -159,6 +174,8 @@ class ImageProcessor:
                 f"batch: with image_size={self.arguments['image_size']} they keep their aspect "
                 "ratio; give a crop_size, or image_size as a pair"
             )
+        if standardize_data_format(self.data_format) == "channels_first":
+            arrays = [array.transpose(2, 0, 1) for array in arrays]
         return np.stack(arrays)
 
     def _one(self, image, position):
@@ -212,6 +229,17 @@ class ImageProcessor:
         return (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
 
 
+def _size(name, size):
+    """A size in Python's integers, a number or a pair."""
+    pair = isinstance(size, list | tuple | np.ndarray) and np.shape(size) == (2,)
+    for n in size if pair else [size]:
+        if size is not None and (isinstance(n, bool) or not isinstance(n, Integral) or n < 1):
+            raise ValueError(
+                f"{name}={size!r}: a positive integer or a pair (height, width) is needed"
+            )
+    return None if size is None else tuple(map(int, size)) if pair else int(size)
+
+
 def _pair(size):
     return (size, size) if isinstance(size, int) else tuple(size)
 
@@ -222,13 +250,12 @@ def _height_and_width(pair):
 
 def _open(image, position):
     """An image in RGB as a PIL image."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
-    if isinstance(image, str | Path):
+    if isinstance(image, str | os.PathLike):
         try:
-            with Image.open(image) as opened:
-                image = ImageOps.exif_transpose(opened)
-        except OSError as error:
+            return read_image(image)
+        except ValueError as error:
             raise ValueError(
                 f"images[{position}]={str(image)!r} cannot be read: {error}"
             ) from error
@@ -236,7 +263,8 @@ def _open(image, position):
         return image.convert("RGB")
     if isinstance(image, Image.Image):
         received = f"an image of more than 8 bits a channel, mode {image.mode!r}"
-    elif isinstance(image, np.ndarray):
+    elif hasattr(image, "__array__"):
+        image = np.asarray(image)
         if image.dtype == np.uint8 and image.ndim == 3 and image.shape[-1] == 3 and image.size:
             return Image.fromarray(image)
         received = f"{image.dtype} {image.shape}"
@@ -318,11 +346,10 @@ def _from_transformers(config, path):
 
 def _from_timm(config, path):
     """The arguments in timm's description of a model's images."""
-    channels, height, width = config["input_size"]
-    if channels != 3 or height != width:
+    _, height, width = config["input_size"]
+    if height != width:
         raise ValueError(
-            f"{str(path)!r}: input_size={config['input_size']} cannot be done here; squares of "
-            "three channels can"
+            f"{str(path)!r}: input_size={config['input_size']} cannot be done here; squares can"
         )
     interpolation = config.get("interpolation", "bicubic")
     if interpolation not in TIMM_INTERPOLATION:

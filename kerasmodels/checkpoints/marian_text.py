@@ -7,12 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from kerasmodels.checkpoints.files import read_json
+from kerasmodels.listing import strings_of
 from kerasmodels.nested_ids import decode_nested
 from kerasmodels.sentencepiece_models import load_model, train_model
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 TARGET_VOCABULARY = "target_vocab.json"
 SETTINGS = "tokenizer_config.json"
+SPECIAL_MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
+# Settings that change ids in transformers, with the values for which they are those made here.
+_FIXED = {
+    "truncation_side": ("right",),
+    "padding_side": ("right",),
+    "split_special_tokens": (False,),
+    "sp_model_kwargs": ({},),
+}
 
 
 class MarianTokenizer:
@@ -50,8 +59,8 @@ class MarianTokenizer:
         VOCABULARY,
         TARGET_VOCABULARY,
         SETTINGS,
-        "special_tokens_map.json",
-        "added_tokens.json",
+        SPECIAL_MAP,
+        ADDED,
     )
 
     def __init__(self, files):
@@ -59,7 +68,8 @@ class MarianTokenizer:
         missing = [name for name in (SOURCE, TARGET, VOCABULARY) if name not in self.files]
         if missing:
             raise FileNotFoundError(f"the tokenizer's files {missing} are missing")
-        settings = json.loads(self.files.get(SETTINGS, b"{}"))
+        settings = json.loads(self.files.get(SPECIAL_MAP, b"{}"))
+        settings |= json.loads(self.files.get(SETTINGS, b"{}"))
         separate = settings.get("separate_vocabs", False)
         if separate and TARGET_VOCABULARY not in self.files:
             raise FileNotFoundError(f"the tokenizer's file {TARGET_VOCABULARY!r} is missing")
@@ -79,8 +89,9 @@ class MarianTokenizer:
             for vocabulary in (self.vocabulary, self.target_vocabulary):
                 if special[name] not in vocabulary:
                     raise ValueError(f"the vocabulary lacks the {name} token {special[name]!r}")
-        self._special = tuple(special.values())
-        self._unknown, self._end, padding = self._special
+        self._unknown, self._end, padding = special.values()
+        added = _added_tokens(settings, json.loads(self.files.get(ADDED, b"{}")), self.vocabulary)
+        self._special = tuple(dict.fromkeys([*special.values(), *added]))
         self.pad_id = self.vocabulary[padding]
 
     @classmethod
@@ -167,8 +178,7 @@ class MarianTokenizer:
         Raises:
             ValueError: ``texts`` is not a list of strings.
         """
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"texts must be a list of strings, got {texts!r}")
+        texts = strings_of("texts", texts)
         vocabulary = self.target_vocabulary if target else self.vocabulary
         unknown, end = vocabulary[self._unknown], vocabulary[self._end]
         model = self._model(TARGET if target else SOURCE)
@@ -247,3 +257,32 @@ class MarianTokenizer:
 
 def _json(content):
     return json.dumps(content, ensure_ascii=False).encode()
+
+
+def _added_tokens(settings, added, vocabulary):
+    """Return the tokens at which a text is split besides the special ones.
+
+    Args:
+        settings: the content of ``tokenizer_config.json`` and ``special_tokens_map.json``.
+        added: the content of ``added_tokens.json``.
+        vocabulary: the ids of the tokens.
+
+    Raises:
+        ValueError: the vocabulary has no such token, or another setting is not obeyed here.
+    """
+    for name, allowed in _FIXED.items():
+        if settings.get(name) is not None and settings[name] not in allowed:
+            raise ValueError(
+                f"{SETTINGS} has {name}={settings[name]!r}; supported is {allowed[0]!r}"
+            )
+    tokens = []
+    for field in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
+        found = settings.get(field) or []
+        tokens += found.values() if isinstance(found, dict) else found
+    tokens = [token["content"] if isinstance(token, dict) else token for token in [*tokens, *added]]
+    if more := [token for token in tokens if token not in vocabulary]:
+        raise ValueError(
+            f"{SETTINGS}, {SPECIAL_MAP} or {ADDED} adds tokens that {VOCABULARY} has not, which is "
+            f"not supported: {more[:5]}"
+        )
+    return tokens

@@ -26,7 +26,28 @@ from kerasmodels.checkpoints.resnet_layouts import (
 TIMM_NETS = {f"resnet{depth}": net for depth, net in NETS.items()}
 TIMM_NETS["resnet26"] = ("bottleneck", (2, 2, 2, 2))
 TIMM_ARGUMENTS = ("in_chans", "layers", "channels")
-TIMM_REPEATED = ("num_classes", "zero_init_last")  # said elsewhere, or of no more account
+TIMM_REPEATED = ("num_classes", "zero_init_last")  # they are said elsewhere, or are past
+# Arguments that change the net, with the values that leave it as it is: those of timm's own code
+# and those that `timm.models.save_for_hf` has written.
+TIMM_DEFAULTS = {
+    "global_pool": ("avg",),
+    "output_stride": (32,),
+    "cardinality": (1,),
+    "base_width": (64,),
+    "stem_width": (64,),
+    "stem_type": ("",),
+    "replace_stem_pool": (False,),
+    "block_reduce_first": (1,),
+    "down_kernel_size": (1,),
+    "avg_down": (False,),
+    "act_layer": ("relu", None),
+    "norm_layer": ("batchnorm", "batchnorm2d", None),
+    "aa_layer": ("", None),
+    "block_args": ({}, None),
+    "pretrained": (False, True),
+    "features_only": (False,),
+    "img_size": (None,),
+}
 TIMM_TRAINING_ONLY = ("drop_rate", "drop_path_rate", "drop_block_rate")
 
 
@@ -48,12 +69,20 @@ def read_timm(configs, overrides):
                 stacklevel=2,
             )
     known = (*TIMM_ARGUMENTS, *TIMM_REPEATED, *TIMM_TRAINING_ONLY)
-    unknown = {name: value for name, value in model_args.items() if name not in known}
-    if unknown:
-        raise ValueError(f"{CONFIG}: model_args={unknown}; allowed: {list(known)}")
+    problems = []
+    for name, value in model_args.items():
+        allowed = TIMM_DEFAULTS.get(name, ())
+        if name not in known and not any(value is one or value == one for one in allowed):
+            says = f"allowed: {list(allowed)}" if allowed else f"known: {[*known, *TIMM_DEFAULTS]}"
+            problems.append(f"model_args: {name}={value!r}; {says}")
+    if config.get("global_pool", "avg") != "avg":
+        problems.append(f"global_pool={config['global_pool']!r}; allowed: ['avg']")
+    if problems:
+        raise ValueError(f"{CONFIG} cannot be read:\n  " + "\n  ".join(problems))
     kind, blocks = TIMM_NETS[config["architecture"]]
     names = config.get("label_names") or inner.get("label_names")
-    number = config.get("num_classes", inner.get("num_classes", 1000))
+    number = config.get("num_classes", model_args.get("num_classes"))
+    number = inner.get("num_classes", 1000) if number is None else number
     own = {
         **net_of(kind, model_args.get("layers", blocks), model_args.get("channels", FILTERS)),
         "channels": model_args.get("in_chans", 3),
@@ -81,7 +110,8 @@ def describe(shapes):
         raise ValueError(
             "a file of weights alone is read with the names of torchvision's ResNets: conv1.weight "
             "with a 7x7 kernel, layer1.0.conv1.weight and so on. With other names give the folder "
-            f"that holds {CONFIG}"
+            f"that holds {CONFIG}; a prefix that a training program has added must go. "
+            f"Received: {next(iter(shapes), None)!r} and so on"
         )
     kind = "resnet50" if "layer1.0.conv3.weight" in shapes else "resnet18"
     return {

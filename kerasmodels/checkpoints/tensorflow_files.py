@@ -109,7 +109,8 @@ def _tensorflow(path):
 
 def _find(folder):
     """The prefix of the files of the checkpoint in a folder."""
-    names = sorted(path.name.removesuffix(INDEX) for path in folder.glob("*" + INDEX))
+    files = (path.name for path in folder.glob("*" + INDEX))
+    names = sorted(name.removesuffix(INDEX) for name in files if name[0] != ".")  # not hidden ones
     if not names:
         raise FileNotFoundError(
             f"the folder {str(folder)!r} has no weights: a TensorFlow checkpoint is needed, such "

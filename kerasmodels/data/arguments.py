@@ -1,6 +1,6 @@
 """Checks that many arguments here share."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 
 
@@ -13,7 +13,7 @@ def whole_number(name: str, value, least: int) -> int:
 
 def class_names_of(names, count: int) -> list[str]:
     """Returns names of classes as a list, or raises a ValueError: a different string for each."""
-    listed = isinstance(names, Iterable) and not isinstance(names, str | Mapping | Set)
+    listed = isinstance(names, Iterable) and not isinstance(names, str | Mapping | set | frozenset)
     found = list(names) if listed else [None]
     if not all(isinstance(name, str) for name in found):
         raise ValueError(

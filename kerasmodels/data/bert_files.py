@@ -12,7 +12,8 @@ SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"
 LONGEST_WORD = 100  # characters; a longer one is unknown
 NO_LIMIT = int(1e30)  # what transformers writes
 # transformers' classes that cut text as BERT does, without "Tokenizer" and "TokenizerFast".
-CLASSES = ("", "Bert", "DistilBert", "Electra", "MobileBert", "PreTrained", "TokenizersBackend")
+GENERIC = ("PreTrained", "TokenizersBackend")  # they do what tokenizer.json says, and no more
+CLASSES = ("", "Bert", "DistilBert", "Electra", "MobileBert", *GENERIC)
 
 
 def read_folder(folder: Path) -> dict | None:
@@ -65,8 +66,12 @@ def read_folder(folder: Path) -> dict | None:
         raise ValueError(
             f"{folder} adds tokens to the vocabulary, which is not supported: {more[:5]}."
         )
+    _check_sides(folder, settings, definition)
+    generic = kind in GENERIC
     if definition:
         _check_fixed(folder, normalizer, model, (SPECIAL_TOKENS | special)["unk"])
+    if definition and generic:
+        _check_template(folder, definition, SPECIAL_TOKENS | special)
     # Google's folders do not say for which text they are. Where the vocabulary is all there is, it
     # tells: a word with a capital letter is never met in lower-cased text ("<S>" is no word).
     words = (token.removeprefix(SUFFIX) for token in tokens)
@@ -77,11 +82,13 @@ def read_folder(folder: Path) -> dict | None:
         raise ValueError(
             f"{folder / SETTINGS}: `model_max_length` must be a number. Received: {limit!r}"
         )
+    # What transformers' classes for any tokenizer.json know of text stands in that file alone.
+    said = {} if definition and generic else settings
     return {
         "tokens": tokens,
-        "lowercase": settings.get("do_lower_case", normalizer.get("lowercase", uncased)),
-        "strip_accents": settings.get("strip_accents", normalizer.get("strip_accents")),
-        "split_chinese": settings.get(
+        "lowercase": said.get("do_lower_case", normalizer.get("lowercase", uncased)),
+        "strip_accents": said.get("strip_accents", normalizer.get("strip_accents")),
+        "split_chinese": said.get(
             "tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True)
         ),
         "special_tokens": special,
@@ -110,6 +117,42 @@ def _check_fixed(folder, normalizer, model, unknown):
                     f"{folder / DEFINITION} has {name}={settings[name]!r} in its {part}; supported "
                     f"is {value!r}."
                 )
+
+
+def _check_sides(folder, settings, definition):
+    """Refuses text that is cut at its beginning, and padding that stands before a text."""
+    for name, part in (("truncation_side", "truncation"), ("padding_side", "padding")):
+        found = {SETTINGS: settings.get(name)}
+        found[DEFINITION] = _part(definition, part, folder).get("direction")
+        for file, side in found.items():
+            if side is not None and str(side).lower() != "right":
+                raise ValueError(
+                    f"{folder / file} has {name}={side!r}; supported is 'right': texts are cut and "
+                    "padded at their end."
+                )
+
+
+def _check_template(folder, definition, special):
+    """Refuses other special tokens around a text than BERT's."""
+    template = _part(definition, "post_processor", folder)
+    cls, sep = special["cls"], special["sep"]
+    if template.get("type") == "BertProcessing":
+        found = [[template.get(name, [None])[0] for name in ("cls", "sep")]]
+        wanted = [[cls, sep]]
+    else:
+        found = [
+            [
+                (item.get("SpecialToken") or item.get("Sequence") or {}).get("id")
+                for item in template.get(name) or []
+            ]
+            for name in ("single", "pair")
+        ]
+        wanted = [[cls, "A", sep], [cls, "A", sep, "B", sep]]
+    if found != wanted:
+        raise ValueError(
+            f"{folder / DEFINITION} has a post_processor that puts {found} around texts; supported "
+            f"is {wanted}."
+        )
 
 
 def _part(definition, name, folder):

@@ -31,6 +31,7 @@ from kerasmodels.data.tokenizers import (
     strings,
     train_word_pieces,
 )
+from kerasmodels.listing import listed, strings_of
 from kerasmodels.nested_ids import decode_nested, rows_of_ids
 
 __all__ = ["BertTokenizer"]
@@ -239,11 +240,11 @@ class BertTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Turns a text into ids, without special tokens around it and of any length."""
-        return self._encode(_strings([text], "text"))[0].ids
+        return self._encode(strings_of("text", [text]))[0].ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """Turns many texts into ids, each as `encode` does."""
-        return [encoding.ids for encoding in self._encode(_strings(texts, "texts"))]
+        return [encoding.ids for encoding in self._encode(strings_of("texts", texts))]
 
     def decode(self, ids, skip_special_tokens: bool = False) -> str | list:
         """Turns ids into text: pieces are joined, words set apart by spaces.
@@ -283,9 +284,9 @@ class BertTokenizer:
         return_offsets: bool = False,
     ) -> dict[str, np.ndarray]:
         """Turns texts, or pairs of texts, into the inputs of a model. See the class."""
-        sides = [self._encode(_strings(texts, "texts"), return_offsets)]
+        sides = [self._encode(strings_of("texts", texts), return_offsets)]
         if pairs is not None:
-            sides.append(self._encode(_strings(pairs, "pairs"), return_offsets))
+            sides.append(self._encode(strings_of("pairs", pairs), return_offsets))
             if len(sides[0]) != len(sides[1]):
                 raise ValueError(
                     "`pairs` must be as many as `texts`. "
@@ -323,7 +324,7 @@ class BertTokenizer:
         Raises:
             ValueError: `words` are no list of lists of strings; and as a call.
         """
-        rows = [_strings(row, "words") for row in _listed(words, "words")]
+        rows = [strings_of("words", row) for row in listed("words", words, "lists of strings")]
         sides = [self._encode(rows, offsets=True, split=True)]
         starts, kept, width = self._layout(sides, max_length, truncation, padding)
         inputs = self._inputs(sides, starts, kept, width)
@@ -405,20 +406,6 @@ class BertTokenizer:
             "segment_ids": segment_ids.astype("int32"),
             "padding_mask": padding_mask,
         }
-
-
-def _listed(texts, name: str) -> list:
-    if isinstance(texts, str | bytes | Mapping) or not isinstance(texts, Iterable):
-        raise ValueError(f"`{name}` must be a list of strings. Received: {texts!r}.")
-    return list(texts)
-
-
-def _strings(texts, name: str) -> list[str]:
-    texts = _listed(texts, name)
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(f"`{name}` must hold strings. Received: {text!r}.")
-    return texts
 
 
 def _checked_ids(ids, size: int) -> list[int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasmodels.listing import listed
 from kerasmodels.nested_ids import decode_nested, rows_of_ids
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
@@ -70,9 +71,7 @@ class TextCodec:
 
     def encode_batch(self, texts: Iterable, add_end: bool = False) -> list[list[int]]:
         """Turns many texts into ids, each as `encode` does."""
-        if isinstance(texts, str):
-            raise ValueError(f"`texts` must be a list of texts, not a text. Received: {texts!r}.")
-        texts = list(texts)
+        texts = listed("texts", texts, "texts")
         encoded = self._encode_batch(texts) if texts else []
         return [ids + [self.end_id] for ids in encoded] if add_end else encoded
 

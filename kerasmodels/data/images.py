@@ -7,6 +7,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from kerasmodels.data.arguments import whole_number
+from kerasmodels.data_format import standardize_data_format
+from kerasmodels.image_files import open_image, read_image
+from kerasmodels.listing import files_below, strings_of
+
 __all__ = ["ImageFolder", "load_cifar10", "load_cifar100", "stratified_split"]
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP")
@@ -17,9 +22,9 @@ class ImageFolder(keras.utils.PyDataset):
 
     A batch is `(images, labels)`: images uint8 (rows, height, width, 3), or what `processor` makes
     of them; labels int32 (rows,), the positions of the classes in `class_names`. Class folders may
-    hold further folders. Files whose name begins with a dot are passed over; every other must be a
-    PNG, JPEG, BMP, GIF (its first picture) or WebP image. Each becomes RGB and is turned as its
-    EXIF data say.
+    hold further folders. Files and folders whose name begins with a dot are passed over; every
+    other file must be a PNG, JPEG, BMP, GIF (its first picture) or WebP image. Each becomes RGB and
+    is turned as its EXIF data say.
 
     **Every image once.** An epoch holds each image exactly once, and its last batch the rest. With
     `shuffle`, each epoch draws a new order from `seed` and the number of the epoch, the same on
@@ -38,18 +43,24 @@ class ImageFolder(keras.utils.PyDataset):
         seed: An integer.
         class_names: The class folders to be read, in the order of the labels; others are left out.
             Defaults to all of them, sorted. `train.class_names` gives other data the same labels.
+        on_error: What becomes of a file that is no image: `"raise"` is an error; `"skip"` leaves
+            the file out and notes it in `skipped`. Then all pixels are read once at the beginning,
+            since a file may be broken far behind its header.
+        data_format: `"channels_last"`, or `"channels_first"` for images (rows, 3, height, width).
+            Defaults to Keras's setting. Of no effect with a `processor`.
 
     Attributes:
         class_names: The names of the classes in the order of the labels.
         paths: The files, sorted by class and name.
+        skipped: Pairs (file, reason) of what `on_error="skip"` has left out.
         labels: int32 (images,): the class of each file.
         epoch: The number of the present draw.
 
     Raises:
         ValueError: There are no class folders, one is missing or has no images, a file is not an
             image that can be read, or an argument is not one of those allowed; the message names
-            the folder or file. All files are opened for that, but their pixels are not read before
-            they are needed.
+            the folder or file. All files are opened for that, but unless `on_error="skip"` their
+            pixels are not read before they are needed.
 
     Example:
     ```python
@@ -71,21 +82,25 @@ class ImageFolder(keras.utils.PyDataset):
         shuffle: bool = False,
         seed: int = 0,
         class_names: Sequence[str] | None = None,
+        on_error: str = "raise",
+        data_format: str | None = None,
     ):
         # No workers: with them Keras 3.15 trains once more on what it had queued while building
         # the model (JAX and PyTorch).
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}.")
-        if np.shape(image_size) != (2,) or min(image_size) < 1:
+        batch_size = whole_number("batch_size", batch_size, 1)
+        if np.shape(image_size) != (2,):
             raise ValueError(
                 f"`image_size` must be a positive height and width. Received: {image_size}."
             )
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: {on_error!r}.")
         self.batch_size = batch_size
-        self.image_size = tuple(image_size)
+        self.image_size = tuple(whole_number("image_size", side, 1) for side in image_size)
+        self.data_format = standardize_data_format(data_format)
         self.processor = processor
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = whole_number("seed", seed, 0)
         folder = Path(folder)
         if not folder.is_dir():
             raise ValueError(f"`folder` must be a folder. Received: {str(folder)!r}.")
@@ -95,24 +110,34 @@ class ImageFolder(keras.utils.PyDataset):
                 f"`folder` must hold one folder for each class. Received: {str(folder)!r}, which "
                 "holds none."
             )
-        self.class_names = found if class_names is None else list(class_names)
+        class_names = found if class_names is None else strings_of("class_names", class_names)
+        self.class_names = class_names
         missing = sorted(set(self.class_names) - set(found))
         if missing or len(set(self.class_names)) < len(self.class_names):
             raise ValueError(
                 f"`class_names` must be folders of {str(folder)!r}, each once. Received: "
                 f"{self.class_names}; there are no {missing}."
             )
-        self.paths, labels = [], []
+        self.paths, self.skipped, labels = [], [], []
         for label, name in enumerate(self.class_names):
-            paths = [p for p in (folder / name).rglob("*") if p.is_file() and p.name[0] != "."]
+            paths = [path for path in files_below(folder / name) if self._is_image(path, on_error)]
             if not paths:
                 raise ValueError(f"Every class must have images. {str(folder / name)!r} has none.")
-            self.paths += sorted(paths, key=lambda path: path.as_posix())
+            self.paths += paths
             labels += [label] * len(paths)
         self.labels = np.array(labels, np.int32)
-        for path in self.paths:
-            _open(path).close()
         self._begin()
+
+    def _is_image(self, path, on_error):
+        if on_error == "raise":
+            open_image(path, FORMATS).close()
+            return True
+        try:
+            read_image(path, FORMATS)
+        except ValueError as error:
+            self.skipped.append((path, str(error)))
+            return False
+        return True
 
     def _begin(self):
         self._epochs_ended = 0
@@ -153,13 +178,14 @@ class ImageFolder(keras.utils.PyDataset):
     def __getitem__(self, index: int):
         """The batch at `index`: `(images, labels)`."""
         rows = self.rows(index)
-        images = [_read(self.paths[row]) for row in rows]
+        images = [read_image(self.paths[row], FORMATS) for row in rows]
         if self.processor is not None:
             return self.processor(images), self.labels[rows]
         from PIL import Image
 
         size, bilinear = self.image_size[::-1], Image.Resampling.BILINEAR
-        return np.stack([i.resize(size, bilinear) for i in images]), self.labels[rows]
+        pixels = np.stack([image.resize(size, bilinear) for image in images])
+        return _in_format(pixels, self.data_format), self.labels[rows]
 
     def split(self, test_size: int | float, seed: int = 0):
         """Splits the images in two, each class in the same proportion.
@@ -192,36 +218,10 @@ class ImageFolder(keras.utils.PyDataset):
         )
 
 
-def _open(path):
-    """An image whose pixels are not read yet."""
-    from PIL import Image
-
-    try:
-        image = Image.open(path, formats=FORMATS)
-    except (OSError, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"Every file must be an image ({', '.join(FORMATS)}). {str(path)!r} is not: {error}"
-        ) from error
-    if image.mode.startswith(("I", "F")):
-        image.close()
-        raise ValueError(
-            f"Images must have 8 bits a channel. {str(path)!r} has more (mode {image.mode!r})."
-        )
-    return image
-
-
-def _read(path):
-    """An image in RGB, the right way up."""
-    from PIL import ImageOps
-
-    with _open(path) as image:
-        try:
-            image = ImageOps.exif_transpose(image)
-        except (OSError, SyntaxError) as error:  # PIL's word for a broken PNG
-            raise ValueError(f"{str(path)!r} is truncated or corrupt: {error}") from error
-        if "transparency" in image.info:  # a palette with it; PIL warns unless it is an alpha first
-            image = image.convert("RGBA")
-        return image.convert("RGB")
+def _in_format(images, data_format):
+    """Images `(rows, height, width, channels)` with their channels where they are wanted."""
+    last = data_format == "channels_last"
+    return images if last else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
 def stratified_split(labels, test_size: int | float, seed: int = 0):
@@ -293,7 +293,8 @@ def load_cifar10(folder: str | Path):
             `batches.meta.txt`.
 
     Returns:
-        `(x_train, y_train), (x_test, y_test), class_names`: images uint8 (samples, 32, 32, 3),
+        `(x_train, y_train), (x_test, y_test), class_names`: images uint8 (samples, 32, 32, 3), or
+        (samples, 3, 32, 32) where Keras is set to channels_first,
         labels int32 (samples,), and a list of ten names.
 
     Raises:
@@ -321,7 +322,8 @@ def load_cifar100(folder: str | Path, label: str = "fine"):
         label: `"fine"` for the 100 classes, `"coarse"` for their 20 groups.
 
     Returns:
-        `(x_train, y_train), (x_test, y_test), class_names`: images uint8 (samples, 32, 32, 3),
+        `(x_train, y_train), (x_test, y_test), class_names`: images uint8 (samples, 32, 32, 3), or
+        (samples, 3, 32, 32) where Keras is set to channels_first,
         labels int32 (samples,), and a list of 100 or 20 names.
 
     Raises:
@@ -372,6 +374,7 @@ def _load_cifar(folder, train, test, names, position, num_labels):
                     f"{str(folder / name)!r} has the label {labels[-1].max()}; {names} names "
                     f"{len(class_names)} classes."
                 )
-        return np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels)
+        images = np.ascontiguousarray(np.concatenate(images))
+        return _in_format(images, keras.config.image_data_format()), np.concatenate(labels)
 
     return read(train), read([test]), class_names

@@ -9,7 +9,7 @@ inside a `tf.data` pipeline.
 import functools
 import importlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kerasmodels.data.codec import SPECIAL_TOKENS, TextCodec
@@ -367,7 +367,7 @@ def train_word_pieces(
 
 def strings(corpus: Iterable[str]):
     """Yields the texts of a corpus, and refuses what is none."""
-    if isinstance(corpus, str):
+    if isinstance(corpus, str | bytes | Mapping | set | frozenset):
         raise ValueError(f"`corpus` must be a list of strings. Received: {corpus!r}.")
     for text in corpus:
         if not isinstance(text, str):

@@ -29,7 +29,9 @@ def prepare_inputs(decoder, inputs):
     if isinstance(inputs, dict) and _IDS in inputs:
         inputs = {key: value for key, value in inputs.items() if not key.startswith("decoder_")}
         inputs.update(_source(decoder, inputs[_IDS], inputs.get(_MASK)))
-    inputs = keras.tree.map_structure(_as_array, inputs)
+    inputs = keras.tree.map_structure(
+        lambda leaf: None if leaf is None else as_array("inputs", leaf), inputs
+    )
     rows = {leaf.shape[0] if leaf.ndim else None for leaf in _leaves(inputs)}
     if len(rows) != 1 or None in rows:
         raise ValueError(
@@ -99,7 +101,7 @@ def align_left(inputs):
 
 
 def _source(decoder, ids, mask):
-    ids = _as_array(ids)
+    ids = as_array(_IDS, ids)
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"`{_IDS}` must be integers of shape (batch, length). "
@@ -109,7 +111,7 @@ def _source(decoder, ids, mask):
         raise ValueError(
             f"`{_IDS}` must hold at least one row and one token. Received: shape {ids.shape}"
         )
-    mask = np.ones(ids.shape, "bool") if mask is None else _as_array(mask)
+    mask = np.ones(ids.shape, "bool") if mask is None else as_array(_MASK, mask)
     if mask.shape != ids.shape:
         raise ValueError(
             f"`{_MASK}` must have the shape of `{_IDS}`, {ids.shape}. Received: {mask.shape}"
@@ -144,11 +146,29 @@ def _source(decoder, ids, mask):
     return {_IDS: np.where(mask, ids, 0).astype("int32"), _MASK: mask}
 
 
-def _as_array(leaf):
-    if leaf is None:
-        return None
-    leaf = ops.convert_to_numpy(leaf) if ops.is_tensor(leaf) else np.asarray(leaf)
-    return leaf.astype({"int64": "int32", "float64": "float32"}.get(leaf.dtype.name, leaf.dtype))
+def as_array(name, values):
+    """Inputs as an array of numpy, of 32 bits a number.
+
+    Args:
+        name: The name of the inputs, for the message.
+        values: An array, a tensor, or nested lists of numbers.
+
+    Raises:
+        ValueError: If rows differ in length, or values are no numbers.
+    """
+    try:
+        array = ops.convert_to_numpy(values) if ops.is_tensor(values) else np.asarray(values)
+    except ValueError as error:  # numpy's, about a shape that nobody gave
+        raise ValueError(
+            f"`{name}` must be an array, or rows of one length: pad them, and give a mask. "
+            "Received: rows of several lengths"
+        ) from error
+    if array.dtype.kind not in "biufV":
+        raise ValueError(
+            f"`{name}` must be numbers; of texts a tokenizer makes token ids. "
+            f"Received: dtype={array.dtype}"
+        )
+    return array.astype({"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype))
 
 
 def _leaves(inputs):

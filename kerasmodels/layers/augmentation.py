@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kerasmodels.layers.data_format import standardize_data_format
+from kerasmodels.data_format import standardize_data_format
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")

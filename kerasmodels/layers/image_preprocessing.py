@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasmodels.layers.data_format import standardize_data_format
+from kerasmodels.data_format import standardize_data_format
 
 
 def _triangle(xp, x):

@@ -10,9 +10,9 @@ import operator
 import keras
 from keras import ops
 
+from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers.batch_normalization import BatchNormalization
 from kerasmodels.layers.convolution import Conv2D
-from kerasmodels.layers.data_format import standardize_data_format
 
 SHORTCUTS = ("A", "B", "C", None)
 

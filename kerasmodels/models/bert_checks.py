@@ -4,7 +4,6 @@ import numpy as np
 
 from kerasmodels.data.arguments import class_names_of
 from kerasmodels.training.input_checks import visible_array
-from kerasmodels.training.losses import loss_argument
 
 _IDS, _SEGMENTS, _MASK, _POSITIONS = "token_ids", "segment_ids", "padding_mask", "mask_positions"
 
@@ -87,7 +86,10 @@ def check_classes(num_classes, class_names):
 
     Args:
         num_classes: As given to the constructor.
-        class_names: Likewise.
+        class_names: As given to the constructor, or `None`.
+
+    Returns:
+        The number as Python's integer, and the names as a list of strings or `None`.
 
     Raises:
         ValueError: For what is not allowed.
@@ -97,8 +99,8 @@ def check_classes(num_classes, class_names):
         raise ValueError(
             f"`num_classes` must be a positive integer. Received: num_classes={num_classes!r}"
         )
-    if class_names is not None:
-        class_names_of(class_names, num_classes)
+    names = None if class_names is None else class_names_of(class_names, num_classes)
+    return int(num_classes), names
 
 
 def check_shapes(arrays):
@@ -133,68 +135,6 @@ def check_shapes(arrays):
             f"`{_POSITIONS}` must have the shape (batch, predictions), with {shape[0]} rows as "
             f"`{_IDS}` has. Received: shape={positions.shape}"
         )
-
-
-def check_numbers(name, targets):
-    """Refuse targets of a regression that are no finite numbers.
-
-    Args:
-        name: Of the targets, for the message.
-        targets: An array, or anything else, which is not looked at.
-
-    Raises:
-        ValueError: For what is not allowed.
-    """
-    targets = visible_array(targets)
-    if targets is None:
-        return
-    good = targets.dtype.kind in "iufb"
-    if not good or not np.isfinite(targets).all():
-        received = f"dtype={targets.dtype}" if not good else "NaN or infinity"
-        raise ValueError(f"`{name}` must be finite numbers. Received: {received}")
-
-
-def check_labels(name, labels, count, what="the classes", loss=None):
-    """Refuse integer labels outside `[0, count)`, but for the one that the loss ignores.
-
-    Args:
-        name: Of the labels, for the message.
-        labels: An array, or anything else, which is not looked at.
-        count: Number of classes.
-        what: What is counted, for the message.
-        loss: Of `compile`; its `ignore_id` or `ignore_class` is allowed.
-
-    Raises:
-        ValueError: For what is not allowed.
-    """
-    labels = visible_array(labels)
-    if labels is None or not labels.size:
-        return
-    # Integers may come as floats, but not as anything else.
-    if labels.dtype.kind not in "iuf" or not (labels % 1 == 0).all():
-        raise ValueError(
-            f"`{name}` must be integers in [0, {count}), {what}. "
-            f"Received: dtype={labels.dtype}, {np.ravel(labels)[:5].tolist()}"
-        )
-    ignored = (loss_argument(loss, key) for key in ("ignore_id", "ignore_class"))
-    wrong = (labels < 0) | (labels >= count)
-    for label in ignored:
-        if label is not None:
-            wrong &= labels != label
-    if wrong.any() and not _is_of_others(loss):
-        raise ValueError(
-            f"`{name}` must be in [0, {count}), {what}, or what the loss ignores (Keras's "
-            "`ignore_class`, the `ignore_id` of SmoothedCrossEntropy). "
-            f"Received: {np.unique(labels[wrong])[:5].tolist()}"
-        )
-
-
-def _is_of_others(loss):
-    """Whether nobody here knows which labels a loss allows."""
-    if loss is None or isinstance(loss, str):
-        return False
-    module = getattr(loss, "__module__", None) or type(loss).__module__
-    return module.partition(".")[0] not in ("keras", "kerasmodels")
 
 
 def check_places(name, places, mask):

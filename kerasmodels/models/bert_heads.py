@@ -7,7 +7,6 @@ All logits are float32 whatever the policy.
 """
 
 import re
-from collections.abc import Iterable
 from numbers import Integral
 
 import keras
@@ -15,16 +14,12 @@ import numpy as np
 from keras import ops
 
 from kerasmodels.layers import GatherPositions, LayerNormalization, LogitBias, SpanProjection
+from kerasmodels.listing import strings_of
 from kerasmodels.models.bert import SIZES, Bert, truncated_normal
-from kerasmodels.models.bert_checks import (
-    check_classes,
-    check_labels,
-    check_numbers,
-    check_places,
-)
+from kerasmodels.models.bert_checks import check_classes, check_places
 from kerasmodels.models.bert_model import _BertModel
 from kerasmodels.models.named_inputs import refuse_class_weight
-from kerasmodels.training.input_checks import visible_array
+from kerasmodels.training.input_checks import check_labels, check_numbers, visible_array
 
 
 class _BertHead(_BertModel):
@@ -174,8 +169,7 @@ class BertPretraining(_BertHead):
         size = self.tokenizer.vocabulary_size  # the embedding may have more rows
         if not isinstance(top_k, Integral) or not 1 <= top_k <= size:
             raise ValueError(f"`top_k` must be in [1, {size}], an integer. Received: top_k={top_k}")
-        if isinstance(texts, Iterable) and not isinstance(texts, str):  # which is refused below
-            texts = list(texts)
+        texts = strings_of("texts", texts)
         inputs = self.tokenizer(texts)
         if not len(inputs["token_ids"]):
             return []
@@ -202,10 +196,10 @@ class BertPretraining(_BertHead):
         ]
 
     def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        super()._check(inputs, targets)
+        super()._check(inputs, targets, sample_weight, loss)
         if isinstance(targets, dict):
             count = self.backbone.vocabulary_size
-            loss = _loss_of(self, "mlm", loss)
+            loss = self._loss_of("mlm", loss)
             check_labels("mlm", targets.get("mlm"), count, "the vocabulary", loss)
             if isinstance(sample_weight, dict):
                 _refuse_row_weights(sample_weight.get("mlm"), targets.get("mlm"), loss)
@@ -243,25 +237,23 @@ class BertClassifier(_BertHead):
     _task = "classifier"
 
     def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
-        check_classes(num_classes, class_names)
-        num_classes = int(num_classes)
+        num_classes, names = check_classes(num_classes, class_names)
         backbone, policy, _, pooled = _start(backbone, dtype, needs_pooler=True)
         own = _names(name)
         classifier = _dense(backbone, num_classes, policy, own("classifier"))
         x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(pooled)
         logits = _float32(classifier(x), policy, own("logits"))  # (batch, num_classes)
         super().__init__(inputs=backbone.input, outputs=logits, name=name)
-        names = None if class_names is None else list(class_names)
         self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
         self.classifier = classifier
 
     def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        super()._check(inputs, targets)
+        super()._check(inputs, targets, sample_weight, loss)
         shape = getattr(targets, "shape", ())
         if self.num_classes == 1:
             check_numbers("y", targets)
         elif tuple(shape[1:]) in ((), (1,)):  # else one-hot
-            check_labels("y", targets, self.num_classes, loss=_loss_of(self, "y", loss))
+            check_labels("y", targets, self.num_classes, loss=self._loss_of("y", loss))
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -295,21 +287,19 @@ class BertTokenClassifier(_BertHead):
     _task = "token_classifier"
 
     def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
-        check_classes(num_classes, class_names)
-        num_classes = int(num_classes)
+        num_classes, names = check_classes(num_classes, class_names)
         backbone, policy, sequence, _ = _start(backbone, dtype)
         own = _names(name)
         classifier = _dense(backbone, num_classes, policy, own("classifier"))
         x = keras.layers.Dropout(dropout, dtype=policy, name=own("classifier_dropout"))(sequence)
         logits = _float32(classifier(x), policy, own("logits"))  # (batch, length, num_classes)
         super().__init__(inputs=backbone.input, outputs=logits, name=name)
-        names = None if class_names is None else list(class_names)
         self._set_up(backbone, policy, num_classes=num_classes, dropout=dropout, class_names=names)
         self.classifier = classifier
 
     def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        super()._check(inputs, targets)
-        loss = _loss_of(self, "y", loss)
+        super()._check(inputs, targets, sample_weight, loss)
+        loss = self._loss_of("y", loss)
         if len(getattr(targets, "shape", ())) == 2:  # else one-hot
             check_labels("y", targets, self.num_classes, loss=loss)
         _refuse_row_weights(sample_weight, targets, loss)
@@ -356,13 +346,13 @@ class BertSpanClassifier(_BertHead):
         self.span = span
 
     def _check(self, inputs, targets=None, sample_weight=None, loss=None):
-        super()._check(inputs, targets)
+        super()._check(inputs, targets, sample_weight, loss)
         if not (isinstance(inputs, dict) and isinstance(targets, dict)):
             return
         mask = visible_array(inputs.get("padding_mask"))
         length = inputs["token_ids"].shape[1]
         for name in ("start", "end"):
-            own = _loss_of(self, name, loss)
+            own = self._loss_of(name, loss)
             check_labels(name, targets.get(name), length, "the positions of a row", own)
             check_places(name, targets.get(name), mask)
 
@@ -422,9 +412,3 @@ def _float32(x, policy, name):
     if policy.compute_dtype == "float32":
         return x
     return keras.layers.Activation("linear", dtype="float32", name=name)(x)
-
-
-def _loss_of(model, name, loss=None):
-    """The loss of an output, the model's own unless it is given; or `None` before `compile`."""
-    loss = getattr(model, "loss", None) if loss is None else loss
-    return loss.get(name) if isinstance(loss, dict) else loss

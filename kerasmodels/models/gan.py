@@ -38,6 +38,8 @@ from kerasmodels.training.adversarial import (
     ValueFunction,
     gradient_penalty,
 )
+from kerasmodels.training.checked_inputs import ChecksInputs
+from kerasmodels.training.input_checks import visible_array
 
 
 @contextlib.contextmanager
@@ -58,7 +60,7 @@ def _inputs(x, labels):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class GAN(PortableModel):
+class GAN(ChecksInputs, PortableModel):
     """A generator and a discriminator that learn from each other: algorithm 1.
 
     A step of `fit` takes a batch of B rows apart into k = `discriminator_steps` minibatches of
@@ -204,6 +206,24 @@ class GAN(PortableModel):
         """
         x = check_data(self, x, y, batch_size, kwargs)
         return super().fit(x, y, batch_size, *args, **kwargs)
+
+    _instead_of_text = (
+        "read image files into an array with values in the generator's range, for example those of "
+        "`data.ImageFolder`, uint8, by `x / 127.5 - 1`"
+    )
+
+    def _checked(self, x, targets, with_targets):
+        """Looks at arrays; of streams `fit` looks at the first batch."""
+        self._refuse_text(x)
+        if with_targets and hasattr(x, "shape"):
+            self._check(x, *targets)
+        return x
+
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets, sample_weight, loss)
+        labels = visible_array(targets)
+        if labels is not None and self.num_classes is not None:
+            check_labels(labels, self.num_classes)
 
     def evaluate(self, *args, **kwargs):
         """As `keras.Model.evaluate`, on fresh samples; weights are refused."""

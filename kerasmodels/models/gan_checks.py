@@ -10,6 +10,7 @@ from keras import ops
 
 from kerasmodels.keras_internals import all_layers, maker_of
 from kerasmodels.training.adversarial import ADVERSARIAL_LOSSES
+from kerasmodels.training.input_checks import visible_array
 from kerasmodels.training.named_optimizers import NamedOptimizers
 
 # Functions that end a network, and where their values lie.
@@ -239,10 +240,13 @@ def _sizes(shape):
 
 def check_labels(labels, num_classes):
     """Raises ValueError unless an array holds integers from 0 to `num_classes - 1`."""
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= num_classes:
+    whole = labels.dtype.kind in "iu"
+    if not whole or labels.min() < 0 or labels.max() >= num_classes:
+        numbers = labels.dtype.kind in "iuf"
+        received = f"from {labels.min()} to {labels.max()}" if numbers else labels[:5].tolist()
         raise ValueError(
             f"Labels must be integers from 0 to {num_classes - 1}. Received: dtype {labels.dtype}, "
-            f"from {labels.min()} to {labels.max()}"
+            f"{received}"
         )
 
 
@@ -266,13 +270,16 @@ def check_data(gan, x, y, batch_size, options):
         ValueError: If a batch has too few rows, shapes differ, or a label is not one.
     """
     check_weights(options)
+    gan._refuse_text(x)
     is_batch = True
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
+    if hasattr(x, "shape"):
         rows = math.floor(len(x) * (1 - options.get("validation_split", 0.0)))
         size = min(batch_size or 32, rows)
         rest = rows % size if rows and not options.get("steps_per_epoch") else 0
         check_rows(rest or size, gan.discriminator_steps)
-        batch = (x[:: max(1, len(x) // _ROWS_SEEN)], y)
+        seen = visible_array(x)
+        # The labels are looked at where all arrays are; see `GAN._check`.
+        batch = ((x if seen is None else seen)[:: max(1, len(x) // _ROWS_SEEN)], None)
     elif isinstance(x, keras.utils.PyDataset):
         batch = x[0]
     elif isinstance(x, types.GeneratorType):
@@ -287,6 +294,7 @@ def check_data(gan, x, y, batch_size, options):
     if batch is None:
         return x
     data, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    gan._refuse_text(data)
     if is_batch:
         check_sample_shape(data, gan.sample_shape)
         if not hasattr(x, "shape"):

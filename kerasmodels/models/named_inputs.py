@@ -13,14 +13,37 @@ class NamedInputs(ChecksInputs):
     positions.
     """
 
+    @property
+    def _instead_of_text(self):
+        if getattr(self, "tokenizer", None) is not None:
+            return "turn texts into token ids by `model.tokenizer(texts)`"
+        return (
+            "turn texts into token ids by a tokenizer, that of the model's checkpoint or such as "
+            "`data.BertTokenizer` and `data.BytePairTokenizer`"
+        )
+
     def _check(self, inputs, targets=None, sample_weight=None, loss=None):
         self._check_keys(inputs)
         self._check_target_keys(targets)
+        if isinstance(inputs, list | tuple):  # Keras takes them in the order of the keys
+            inputs = dict(zip(sorted(self.input), inputs, strict=True))
         super()._check(inputs, targets, sample_weight, loss)
 
     def _check_keys(self, inputs, must=False):
-        """Refuse another dictionary; what is none is left to Keras, unless there must be one."""
-        if not isinstance(inputs, dict) and not must:
+        """Refuse what is no dictionary of the inputs.
+
+        Args:
+            inputs: What the model is given. A generator or a loader is left to Keras, and so are
+                arrays in the order of the keys.
+            must: Whether there must be a dictionary.
+        """
+        self._refuse_text(inputs)
+        if isinstance(inputs, list | tuple):
+            arrays = all(value is None or hasattr(value, "shape") for value in inputs)
+            passes = arrays and len(inputs) == len(self.input)
+        else:
+            passes = not isinstance(inputs, dict) and not hasattr(inputs, "shape")
+        if passes and not must:
             return
         received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         if received != sorted(self.input):
@@ -31,8 +54,8 @@ class NamedInputs(ChecksInputs):
         for name, value in inputs.items():
             if isinstance(value, list | tuple):  # Keras would take them for a structure of inputs
                 raise ValueError(
-                    f"`{name}` must be an array or a tensor, such as np.array({name}). "
-                    f"Received: a {type(value).__name__}"
+                    f"`{name}` must be an array or a tensor whose rows have one length, such as "
+                    f"np.array({name}). Received: a {type(value).__name__}"
                 )
 
     def _check_target_keys(self, targets):
@@ -48,6 +71,7 @@ class NamedInputs(ChecksInputs):
             )
 
     def _check_source(self, source, with_targets):
+        super()._check_source(source, with_targets)
         if not hasattr(source, "element_spec"):
             return
         spec = source.element_spec

@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 
 from kerasmodels import checkpoints
+from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers import (
     BasicBlock,
     BatchNormalization,
@@ -24,17 +25,17 @@ from kerasmodels.layers import (
     Conv2D,
     SymmetricMaxPooling2D,
 )
-from kerasmodels.layers.data_format import standardize_data_format
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 from kerasmodels.models.resnet_sizes import DEFAULTS, SIZES, read_depth
-from kerasmodels.training.trainer_guards import KeepsState
+from kerasmodels.training.checked_inputs import ChecksInputs
+from kerasmodels.training.input_checks import check_labels
 
 BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class ResNet(KeepsFrozenLayers, KeepsState, keras.Model):
+class ResNet(KeepsFrozenLayers, ChecksInputs, keras.Model):
     """A residual network: images in, logits or features out.
 
     Args:
@@ -224,9 +225,22 @@ class ResNet(KeepsFrozenLayers, KeepsState, keras.Model):
         self._check(inputs)  # on JAX `fit` and `predict` begin here
         return super().call(inputs, training=training, mask=mask)
 
-    def _check(self, inputs):
+    @property
+    def _instead_of_text(self):
+        if self.preprocessor is not None:
+            return "read image files by `model.preprocessor(paths)`"
+        return (
+            "read image files by the preprocessor of the model's checkpoint, by "
+            "`checkpoints.ImageProcessor` or by `data.ImageFolder`"
+        )
+
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets, sample_weight, loss)
         settings = self.image_shape, self.data_format, self.stem, len(self.filters)
         check_images(inputs, *settings)
+        one_a_row = tuple(getattr(targets, "shape", (0, 0))[1:]) in ((), (1,))
+        if self.include_top and self.num_classes > 1 and one_a_row:  # else one-hot, or numbers
+            check_labels("y", targets, self.num_classes, loss=self._loss_of("y", loss))
 
     # === Features ===
 
@@ -371,9 +385,12 @@ class ResNet(KeepsFrozenLayers, KeepsState, keras.Model):
             ValueError: If the preset is of another family, of another net than the arguments say,
                 or its tensors do not fit.
         """
-        return checkpoints.load_preset(
+        model = checkpoints.load_preset(
             cls, preset, checkpoints.resnet.FAMILY, SIZES, load_weights=load_weights, **kwargs
         )
+        if model.preprocessor is not None:
+            model.preprocessor.data_format = model.data_format
+        return model
 
     def save_to_preset(self, folder, layout="transformers"):
         """Writes a folder that `from_preset` and the library of the layout read.

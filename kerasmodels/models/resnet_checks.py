@@ -83,9 +83,14 @@ def check_images(inputs, image_shape, data_format, stem, num_stages):
     Raises:
         ValueError: For what is not allowed.
     """
-    images = keras.tree.flatten(inputs)[0]  # `{"images": images}` as well
+    images = inputs
+    if isinstance(inputs, dict | list | tuple) and len(inputs) == 1:  # `{"images": images}` as well
+        images = keras.tree.flatten(inputs)[0]
     if not hasattr(images, "shape"):
-        raise ValueError(f"Images must be an array or a tensor. Received: {type(inputs)}")
+        raise ValueError(
+            "Images must be one array or tensor; a preprocessor, `checkpoints.ImageProcessor`, "
+            f"makes it of images of any kind. Received: a {type(inputs).__name__}"
+        )
     shape, wanted = tuple(images.shape), (None, *image_shape)
     fits = len(shape) == 4 and all(
         n in (None, known) or known is None for n, known in zip(shape, wanted, strict=True)

@@ -9,7 +9,6 @@ library, sentence-transformers. Its training is left to a loss on the vectors.
 """
 
 import warnings
-from collections.abc import Iterable
 from numbers import Integral
 
 import keras
@@ -19,6 +18,7 @@ from keras import ops
 from kerasmodels.checkpoints import sentence_transformers
 from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import MaskedAveragePooling
+from kerasmodels.listing import strings_of
 from kerasmodels.models.bert import SIZES
 from kerasmodels.models.bert_heads import _BertHead, _start
 
@@ -150,9 +150,7 @@ class BertSentenceEncoder(_BertHead):
                 "`embed` needs a tokenizer, and the model has none. Load a preset with one, or set "
                 "`encoder.tokenizer` to the data.BertTokenizer of these weights"
             )
-        scalar = isinstance(texts, np.ndarray) and texts.ndim == 0
-        if isinstance(texts, str) or not isinstance(texts, Iterable) or scalar:
-            raise ValueError(f"`texts` must be a list of strings. Received: {texts!r}")
+        texts = strings_of("texts", texts)
         whole = isinstance(max_length, Integral) and not isinstance(max_length, bool)
         if max_length is None:
             max_length = min(tokenizer.max_sequence_length or most, most)
@@ -163,7 +161,7 @@ class BertSentenceEncoder(_BertHead):
             )
         if truncation not in (True, False, None):
             raise ValueError(f"`truncation` must be True, False or None. Received: {truncation!r}")
-        texts, rows, long = list(texts), [], 0
+        rows, long = [], 0
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_AT_A_TIME]):
                 if len(ids) + 2 > max_length:

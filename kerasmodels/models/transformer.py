@@ -14,10 +14,10 @@ the logits and sinusoids in halves (as the Marian checkpoints want them).
 """
 
 import keras
-import numpy as np
 from keras import ops
 
 from kerasmodels import checkpoints, decoding
+from kerasmodels.decoding.inputs import as_array
 from kerasmodels.layers import (
     LayerNormalization,
     LogitBias,
@@ -30,6 +30,7 @@ from kerasmodels.layers.positions import position_layers
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.named_inputs import NamedInputs, refuse_class_weight
 from kerasmodels.training import FitOnReplicas
+from kerasmodels.training.input_checks import check_labels
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
 # layers of 1024 for parsing, with the 16,000 tokens of its WSJ-only setting, and says nothing of
@@ -240,6 +241,12 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         sides = zip(("encoder_token_ids", "decoder_token_ids"), sizes, strict=True)
         return {name: (size, length) for name, size in sides}
 
+    def _check(self, inputs, targets=None, sample_weight=None, loss=None):
+        super()._check(inputs, targets, sample_weight, loss)
+        if len(getattr(targets, "shape", ())) == 2:  # else one-hot
+            _, size = _pair("vocabulary_size", self.vocabulary_size)
+            check_labels("y", targets, size, "the vocabulary", self._loss_of("y", loss))
+
     def _check_class_weight(self, class_weight, y):
         refuse_class_weight(class_weight, y)
 
@@ -268,8 +275,9 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             ValueError: For an empty source, ids outside the vocabulary, a mask of another shape,
                 or a `max_length` that is not positive or beyond learned positions.
         """
+        self._refuse_text(inputs)
         if not isinstance(inputs, dict):
-            token_ids = np.asarray(inputs)
+            token_ids = as_array("inputs", inputs)
             mask = token_ids != self.generation["pad_id"]
             inputs = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
         settings = dict(self.generation)
@@ -345,6 +353,8 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             `(batch, heads, source, source)`, `(batch, heads, target, target)` and
             `(batch, heads, target, source)`.
         """
+        self._check_keys(inputs, must=True)
+        self._check(inputs)
         inputs = {k: v if v is None else ops.convert_to_tensor(v) for k, v in inputs.items()}
         mask = inputs.get("encoder_padding_mask")
         encoded, encoder = self._encode(

@@ -7,7 +7,7 @@ notebook shows it when it is the last expression of a cell. matplotlib is import
 """
 
 from kerasmodels.plots.attention import attention_map, position_table
-from kerasmodels.plots.confusion import confusion_matrix
+from kerasmodels.plots.confusion import confusion_counts, confusion_matrix
 from kerasmodels.plots.explain import grad_cam, grad_cam_map, saliency, saliency_map
 from kerasmodels.plots.gan import gan_1d, gan_1d_state
 from kerasmodels.plots.images import filters, image_grid
@@ -16,6 +16,7 @@ from kerasmodels.plots.training import learning_curves, schedule, training_curve
 
 __all__ = [
     "attention_map",
+    "confusion_counts",
     "confusion_matrix",
     "filters",
     "gan_1d",

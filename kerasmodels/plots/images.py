@@ -11,7 +11,8 @@ def image_grid(images, columns=None, value_range=None, title=None):
     """Draws images side by side.
 
     Args:
-        images: `(count, height, width)` or `(count, height, width, channels)` with 1 or 3 channels.
+        images: `(count, height, width)`, `(count, height, width, channels)` or
+            `(count, channels, height, width)` with 1 or 3 channels.
         columns: Number of images in a row; by default as many as make it nearly square.
         value_range: `(black, white)`. By default `(0, 255)` for integers, `(-1, 1)` for floats of
             which some are negative, `(0, 1)` for others.

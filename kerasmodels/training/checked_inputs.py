@@ -3,8 +3,16 @@
 import inspect
 
 import keras
+import numpy as np
 
-from kerasmodels.training.input_checks import check_ids, visible
+from kerasmodels.training.input_checks import (
+    check_ids,
+    check_numbers,
+    first_text,
+    is_of_others,
+    visible,
+    visible_array,
+)
 from kerasmodels.training.streams import checked_stream
 from kerasmodels.training.trainer_guards import KeepsState
 
@@ -22,8 +30,14 @@ class ChecksInputs(KeepsState):
     `tf.distribute` or a `keras.distribution` shares out, what other processes make (but for the
     first batch), and a DataLoader (but for what reaches a call).
 
+    Whatever Keras takes for an array is looked at like one of numpy: pandas' series and frames,
+    sparse matrices, tensors of the other backends.
+
     A model says what its tables have room for in `input_limits`, or checks more in `_check`.
     """
+
+    # What a message says to somebody who gives strings or paths to the model.
+    _instead_of_text = "turn texts into numbers first"
 
     @property
     def input_limits(self):
@@ -39,13 +53,31 @@ class ChecksInputs(KeepsState):
         """Refuse what is bad.
 
         Args:
-            inputs: Of an array's rows or of a batch.
-            targets: Likewise.
-            sample_weight: Likewise.
-            loss: Of `compile`, where that is another's than this model's.
+            inputs: The inputs of all rows or of a batch.
+            targets: Their targets.
+            sample_weight: Their weights.
+            loss: The loss of `compile`, where another model than this one was compiled.
         """
+        self._refuse_text(inputs)
         if isinstance(inputs, dict):
             self._check_arrays(visible(inputs))
+        loss = getattr(self, "loss", None) if loss is None else loss
+        losses = loss.values() if isinstance(loss, dict) else [loss]
+        # A loss of one's own may take NaN for a target that is missing.
+        check_numbers("y", targets, finite=not any(map(is_of_others, losses)))
+        check_numbers("sample_weight", sample_weight)
+
+    def _refuse_text(self, inputs):
+        text = first_text(inputs)
+        if text is not None:
+            raise ValueError(
+                f"The inputs must be numbers: {self._instead_of_text}. Received: {text!r}"
+            )
+
+    def _loss_of(self, name, loss=None):
+        """The loss of an output, this model's unless one is given; `None` before `compile`."""
+        loss = getattr(self, "loss", None) if loss is None else loss
+        return loss.get(name) if isinstance(loss, dict) else loss
 
     def _check_arrays(self, arrays):
         """Refuse bad inputs; `arrays` is what can be seen of them, arrays of numpy by name."""
@@ -56,6 +88,9 @@ class ChecksInputs(KeepsState):
 
     def _check_source(self, source, with_targets):
         """Refuse a stream for what it says of itself."""
+        if hasattr(source, "element_spec"):  # of tf.data
+            spec = source.element_spec
+            self._refuse_text(spec[0] if isinstance(spec, tuple) else spec)
 
     def _checked(self, x, targets, with_targets):
         """What `fit` takes: an array is looked at now, a stream is replaced by a checked one."""
@@ -63,20 +98,24 @@ class ChecksInputs(KeepsState):
         def check(batch):
             if not isinstance(batch, tuple | list):
                 return self._check(batch)
-            return self._check(*batch[: 3 if with_targets else 1])
+            batch = batch[: 3 if with_targets else 1]
+            return self._check(*map(_plain, batch, ("x", "y", "weights")))
 
         self._check_source(x, with_targets)
         if isinstance(x, keras.utils.PyDataset):
             check(x[0])  # now, since compiling comes before the first step
-        elif not hasattr(x, "element_spec"):  # of tf.data
+        elif not _is_stream(x):
             self._check(x, *targets)
-        elif _is_shared_out(self):
+        elif hasattr(x, "element_spec") and _is_shared_out(self):
             return x  # whoever does so looks through the pipeline's steps for the batch size
         return checked_stream(x, check, self.input_limits)
 
     def _call_checked(self, name, *args, **kwargs):
         call = inspect.signature(getattr(keras.Model, name)).bind(self, *args, **kwargs)
         given, with_targets = call.arguments, not name.startswith("predict")
+        for key in ("x", "y", "sample_weight"):
+            if key in given:
+                given[key] = _plain(given[key], key)
         if not kwargs.get("_use_cached_eval_dataset"):  # from within `fit`, which has checked it
             targets = given.get("y"), given.get("sample_weight")
             given["x"] = self._checked(given["x"], targets, with_targets)
@@ -84,7 +123,8 @@ class ChecksInputs(KeepsState):
             self._check_class_weight(given["class_weight"], given.get("y"))
         validation = given.get("validation_data")
         if isinstance(validation, tuple | list):
-            self._check(*validation[:3])
+            given["validation_data"] = tuple(map(_plain, validation[:3], ("x", "y", "weights")))
+            self._check(*given["validation_data"])
         elif validation is not None:
             given["validation_data"] = self._checked(validation, (), True)
         return getattr(super(), name)(*call.args[1:], **call.kwargs)
@@ -112,6 +152,31 @@ class ChecksInputs(KeepsState):
     def predict_on_batch(self, x):
         """As `keras.Model.predict_on_batch`; what enters is checked."""
         return self._call_checked("predict_on_batch", x)
+
+
+def _is_stream(x):
+    """Whether `x` yields batches: a generator, a tf.data pipeline, a loader."""
+    arrays = isinstance(x, dict | list | tuple | set | str | bytes) or hasattr(x, "shape")
+    return hasattr(x, "__iter__") and not arrays
+
+
+def _plain(values, key):
+    """Arrays as numpy's, unless they are tensors of the backend or sparse.
+
+    Keras takes pandas' and other backends' as well, but not every one on each backend. A list or
+    tuple of one array of targets is the same to Keras as the array.
+    """
+    if isinstance(values, dict):
+        return {name: _plain(value, "x") for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        arrays = [hasattr(value, "shape") for value in values]
+        if arrays == [True] and key != "x":
+            return _plain(values[0], key)
+        return type(values)(_plain(value, "x") for value in values) if all(arrays) else values
+    if isinstance(values, np.ndarray) or not hasattr(values, "__array__"):
+        return values
+    array = None if keras.ops.is_tensor(values) else visible_array(values)
+    return values if array is None else array
 
 
 def _is_shared_out(model):

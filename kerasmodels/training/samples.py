@@ -10,7 +10,9 @@ def tile_images(images, columns=None, value_range=None, gap=1):
     """Puts images side by side into one.
 
     Args:
-        images: `(count, height, width)` or `(count, height, width, channels)` with 1 or 3 channels.
+        images: `(count, height, width)` or `(count, height, width, channels)` with 1 or 3 channels;
+            also `(count, channels, height, width)`, where no other axis than that of the channels
+            has 1 or 3 places.
         columns: Number of images in a row; by default as many as make it nearly square.
         value_range: `(black, white)`. By default `(0, 255)` for integers, `(-1, 1)` for floats of
             which some are negative, `(0, 1)` for others. What lies outside is clipped.
@@ -30,6 +32,8 @@ def tile_images(images, columns=None, value_range=None, gap=1):
     images = keras.ops.convert_to_numpy(images)
     if images.ndim == 3:
         images = images[..., None]
+    if images.ndim == 4 and [n in (1, 3) for n in images.shape[1:]] == [True, False, False]:
+        images = images.transpose(0, 2, 3, 1)
     if images.ndim != 4 or images.shape[-1] not in (1, 3) or not len(images):
         raise ValueError(
             "`images` must be (count, height, width) or (count, height, width, channels) with 1 or "

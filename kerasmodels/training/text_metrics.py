@@ -9,6 +9,8 @@ hashable). A hypothesis has one reference of its own form, or a list of several:
     metric.update_state([[4, 5, 6]], [[[4, 5, 7], [4, 6]]])        # tokens, two references
 """
 
+from numbers import Integral
+
 
 def _pairs(hypotheses, references):
     """Yields every hypothesis with the list of its references, sequences as tuples of tokens."""
@@ -60,13 +62,16 @@ class Bleu:
         lowercase: Whether case is ignored; for strings only.
         tokenize: sacrebleu's tokenizer for strings (`"13a"`, `"intl"`, `"char"`, `"zh"`, ...).
             Sequences of tokens are taken as they are.
+        effective_order: Whether orders without a match are left out, as for scores of single
+            sentences, where four matching words in a row are rare.
         name: The key in a callback's logs.
 
     Raises:
         ValueError: If `max_order` is not positive, if numbers of hypotheses and references differ,
             or if strings and sequences of tokens are mixed.
 
-    Without any hypothesis the result is 0.
+    Without any hypothesis the result is 0. An empty reference beside others is left out: its
+    length 0 would be the nearest to a short hypothesis, which then were never too short.
 
     Example:
     ```python
@@ -78,14 +83,21 @@ class Bleu:
     """
 
     def __init__(
-        self, max_order=4, smooth_method="exp", lowercase=False, tokenize="13a", name="bleu"
+        self,
+        max_order=4,
+        smooth_method="exp",
+        lowercase=False,
+        tokenize="13a",
+        effective_order=False,
+        name="bleu",
     ):
-        if max_order < 1:
+        if isinstance(max_order, bool) or not isinstance(max_order, Integral) or max_order < 1:
             raise ValueError(f"`max_order` must be at least 1. Received: max_order={max_order}")
         self.max_order = int(max_order)
         self.smooth_method = smooth_method
         self.lowercase = lowercase
         self.tokenize = tokenize
+        self.effective_order = bool(effective_order)
         self.name = name
         self.reset_state()
 
@@ -105,7 +117,8 @@ class Bleu:
             raise ValueError("`hypotheses` must be all strings or all sequences of tokens.")
         for hypothesis, group in pairs:
             self._hypotheses.append(self._as_text(hypothesis))
-            self._references.append([self._as_text(reference) for reference in group])
+            group = [self._as_text(reference) for reference in group]
+            self._references.append([text for text in group if text.strip()] or group[:1])
             self._is_text = isinstance(hypothesis, str)
 
     def _as_text(self, sequence):
@@ -123,6 +136,7 @@ class Bleu:
             smooth_method=self.smooth_method,
             lowercase=self.lowercase,
             tokenize=self.tokenize if self._is_text else "none",
+            effective_order=self.effective_order,
             force=True,  # no warning that the text looks tokenized
         )
         most = max(map(len, self._references))

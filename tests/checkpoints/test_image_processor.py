@@ -2,13 +2,16 @@
 
 import json
 
+import keras
 import numpy as np
+import pandas
 import pytest
 import transformers
 from PIL import Image
 from transformers.image_processing_backends import PilBackend
 
 from kerasmodels.checkpoints.image_processor import PREPROCESSOR, ImageProcessor
+from kerasmodels.data import ImageFolder
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 RESNET_50 = {  # microsoft/resnet-50, to the letter
@@ -166,8 +169,7 @@ def test_what_cannot_be_done(config, named, tmp_path):
 
 @pytest.mark.parametrize(
     "name,value",
-    [("input_size", [1, 28, 28]), ("input_size", [3, 28, 32]), ("interpolation", "random")]
-    + [("crop_mode", "border")],
+    [("input_size", [3, 28, 32]), ("interpolation", "random")] + [("crop_mode", "border")],
 )
 def test_what_cannot_be_done_of_timm(name, value, tmp_path):
     config = TIMM["pretrained_cfg"] | {name: value}
@@ -200,3 +202,92 @@ def test_bad_images(tmp_path):
 def test_bad_arguments(name, value):
     with pytest.raises(ValueError, match=name):
         ImageProcessor(**{name: value})
+
+
+def test_several_images_however_they_come(tmp_path):
+    processor = ImageProcessor((20, 24), mean=[0.5] * 3)
+    paths = []
+    for i, image in enumerate(images()):
+        paths.append(tmp_path / f"{i}.png")
+        Image.fromarray(image).save(paths[-1])
+    expected = processor([str(path) for path in paths])
+    by_name = {str(path): path for path in paths}
+    for several in (
+        (path for path in paths),
+        tuple(paths),
+        np.array([str(path) for path in paths]),
+        pandas.Series([str(path) for path in paths]),
+        by_name.keys(),
+        by_name.values(),
+        map(np.asarray, images()),
+        (keras.ops.convert_to_tensor(image) for image in images()),
+    ):
+        np.testing.assert_array_equal(processor(several), expected)
+    for one in (str(paths[0]), paths[0], Image.open(paths[0]), b"cat.jpg", set(paths), by_name, 3):
+        with pytest.raises(ValueError, match="`images` must be a list of images"):
+            processor(one)
+
+
+def broken(path, how):
+    """A file that PIL refuses in one of its own ways."""
+    Image.fromarray(np.arange(3 * 64 * 64, dtype="uint8").reshape(64, 64, 3)).save(path)
+    content = bytearray(path.read_bytes())
+    if how == "chunk":  # a length and a name that no chunk has
+        place = content.index(b"IDAT")
+        content[place - 4 : place + 4] = b"\xff\xff\xff\xff\x00\x01\x02\x03"
+    elif how == "header":
+        content[8:20] = bytes(12)
+    elif how == "cut":
+        content = content[: len(content) // 2]
+    elif how == "empty":
+        content = b""
+    elif how == "sum":
+        place = content.index(b"IDAT")
+        content[place + 8] ^= 255
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("how", ["chunk", "header", "cut", "empty", "sum", "pixels"])
+def test_files_that_pil_refuses(how, tmp_path, monkeypatch):
+    (tmp_path / "rose").mkdir()
+    path = broken(tmp_path / "rose" / "photo.png", how)
+    if how == "pixels":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ValueError, match=r"images\[0\].*photo\.png"):
+        ImageProcessor(20, 16)([path])
+    with pytest.raises(ValueError, match=r"photo\.png"):
+        ImageFolder(tmp_path, image_size=(8, 8))[0]
+    monkeypatch.undo()
+    Image.new("RGB", (9, 9)).save(tmp_path / "rose" / "good.png")
+    if how == "pixels":
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    folder = ImageFolder(tmp_path, image_size=(8, 8), on_error="skip")
+    assert [path.name for path in folder.paths] == ["good.png"] and len(folder[0][0]) == 1
+    ((skipped, reason),) = folder.skipped
+    assert skipped == path and "photo.png" in reason
+
+
+@pytest.mark.parametrize("by", ["argument", "setting"])
+def test_channels_first(by, monkeypatch):
+    expected = ImageProcessor((20, 24))(images())
+    if by == "setting":
+        processor = ImageProcessor((20, 24))
+        monkeypatch.setattr(keras.config, "image_data_format", lambda: "channels_first")
+    else:
+        processor = ImageProcessor((20, 24), data_format="channels_first")
+    np.testing.assert_array_equal(processor(images()), expected.transpose(0, 3, 1, 2))
+    with pytest.raises(ValueError, match="data_format='first'"):
+        ImageProcessor(data_format="first")
+
+
+def test_numbers_of_numpy():
+    processor = ImageProcessor(
+        np.int64(20), np.array([16, 16]), np.float32(0.5), np.ones(3), np.ones(3, "float32")
+    )
+    assert processor.arguments == ImageProcessor(20, 16, 0.5, [1] * 3, [1.0] * 3).arguments
+    config = json.loads(processor.files["preprocessor_config.json"])
+    assert config["size"] == {"shortest_edge": 20} and config["rescale_factor"] == 0.5
+    for name, value in (("image_size", True), ("crop_size", np.float32(2)), ("scale", "1")):
+        with pytest.raises(ValueError, match=name):
+            ImageProcessor(**{name: value})

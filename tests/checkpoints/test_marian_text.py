@@ -161,7 +161,7 @@ def test_ids_beyond_the_vocabulary(tokenizer):
 
 @pytest.mark.parametrize("texts", ["a text", [1], [b"bytes"]])
 def test_texts_are_lists_of_strings(tokenizer, texts):
-    with pytest.raises(ValueError, match="list of strings"):
+    with pytest.raises(ValueError, match="`texts` must (be a list of|hold) strings"):
         tokenizer.encode(texts)
     with pytest.raises(ValueError, match="at least one"):
         tokenizer([])

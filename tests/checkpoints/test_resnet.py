@@ -110,9 +110,9 @@ def _net():
             return (y + (x if self.downsample is None else self.downsample(x))).relu()
 
     class Net(nn.Module):
-        def __init__(self, kind, blocks, filters=(64, 128, 256, 512), num_classes=1000):
+        def __init__(self, kind, blocks, filters=(64, 128, 256, 512), num_classes=1000, channels=3):
             super().__init__()
-            self.conv1 = nn.Conv2d(3, filters[0], 7, 2, 3, bias=False)
+            self.conv1 = nn.Conv2d(channels, filters[0], 7, 2, 3, bias=False)
             self.bn1 = nn.BatchNorm2d(filters[0])
             self.stages, channels = [], filters[0]
             for stage, (width, count) in enumerate(zip(filters, blocks, strict=True), start=1):
@@ -319,6 +319,93 @@ def test_a_file_of_torchvision(suffix, tmp_path):
         ResNet.from_preset(path, depth=50)
 
 
+CONTAINERS = {
+    "state_dict": lambda w: {"state_dict": w, "epoch": 3, "optimizer": {"state": {0: {"step": 1}}}},
+    "model": lambda w: {"model": w, "epoch": 3},
+    "any name": lambda w: {"net": w, "accuracy": 0.9},
+    "module.": lambda w: {f"module.{name}": tensor for name, tensor in w.items()},
+    "_orig_mod.": lambda w: {f"_orig_mod.{name}": tensor for name, tensor in w.items()},
+    "all": lambda w: {"state_dict": {f"module._orig_mod.{n}": t for n, t in w.items()}, "a": None},
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_files_of_training_programs(container, tmp_path):
+    """The weights under a key, with the prefixes of PyTorch's own wrappers."""
+    import torch
+
+    net = randomize(torch_net("basic", (1, 1), (4, 4), 3))
+    torch.save(CONTAINERS[container](net.state_dict()), tmp_path / "checkpoint.pth")
+    images = normal(2, 32, 32, 3)
+    assert_parity(ResNet.from_preset(tmp_path / "checkpoint.pth"), by_torch(net, images), images)
+
+
+def test_files_of_training_programs_that_need_a_choice(tmp_path):
+    import argparse
+
+    import torch
+
+    weights = torch_net("basic", (1, 1), (4, 4), 3).state_dict()
+    for content, named in (
+        ({"model": weights, "model_ema": weights}, r"\['model', 'model_ema'\]"),
+        ({"a": weights, "b": weights}, r"\['a', 'b'\]"),
+        ({"epoch": 3, "loss": 0.5}, r"\['epoch', 'loss'\]"),
+        ({**weights, "epoch": 3}, r"\['epoch'\]"),
+        ({"model": weights, "args": argparse.Namespace(lr=1)}, "argparse.Namespace"),
+        ({f"encoder.{name}": tensor for name, tensor in weights.items()}, "encoder.conv1.weight"),
+    ):
+        torch.save(content, tmp_path / "checkpoint.pth")
+        with pytest.raises(ValueError, match=f"checkpoint.pth.*{named}"):
+            ResNet.from_preset(tmp_path / "checkpoint.pth")
+
+
+def test_a_folder_that_timm_has_written_itself(tmp_path):
+    """As `timm.models.save_for_hf` of timm 1.0 writes a ResNet, with `model_args` and without."""
+    from safetensors.numpy import save_file
+
+    net = randomize(torch_net("basic", (2, 2, 2, 2), (64, 128, 256, 512), 5, 1))
+    tensors = {n: t.numpy() for n, t in net.state_dict().items()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = {
+        "architecture": "resnet18",
+        "num_classes": 5,
+        "num_features": 512,
+        "global_pool": "avg",
+        "model_args": {"num_classes": 5, "in_chans": 1, "global_pool": "avg"},
+        "pretrained_cfg": {
+            **TIMM_IMAGES,
+            "input_size": [1, 224, 224],
+            "mean": [0.449],
+            "std": [0.226],
+            "num_classes": 5,
+            "pool_size": [7, 7],
+            "first_conv": "conv1",
+            "classifier": "fc",
+        },
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = ResNet.from_preset(tmp_path)
+    images = normal(1, 32, 32, 1)
+    assert_parity(model, by_torch(net, images), images)
+    assert model.num_classes == 5 and model.preprocessor is None
+    for name, value in (
+        ("global_pool", "max"),
+        ("output_stride", 16),
+        ("act_layer", "silu"),
+        ("stem_type", "deep"),
+        ("aa_layer", "blurpool"),
+        ("unheard_of", 1),
+    ):
+        config["model_args"] = {name: value}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=f"config.json.*\n.*{name}={value!r}"):
+            ResNet.from_preset(tmp_path)
+    config |= {"model_args": {}, "global_pool": "catavgmax"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="global_pool='catavgmax'"):
+        ResNet.from_preset(tmp_path)
+
+
 def test_timm_both_ways(tmp_path):
     from safetensors.torch import load_file, save_file
 
@@ -378,7 +465,7 @@ def test_configurations_of_timm():
     assert found["image_shape"] == (
         shape if keras.config.image_data_format() == "channels_last" else shape[::-1]
     )
-    with pytest.raises(ValueError, match="model_args.*output_stride.*allowed"):
+    with pytest.raises(ValueError, match="model_args.*output_stride=8.*allowed"):
         read(model_args={"output_stride": 8})
     with pytest.warns(UserWarning, match="drop_path_rate=0.1 is not applied"):
         read(model_args={"drop_path_rate": 0.1, "num_classes": 1000})

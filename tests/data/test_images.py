@@ -1,5 +1,7 @@
 """Images from folders and from CIFAR's files, all written here, read back by PIL and numpy."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -169,6 +171,63 @@ def test_bad_folders(folder, tmp_path):
     with pytest.raises(ValueError, match="birds.*none"):
         ImageFolder(folder)
     assert len(ImageFolder(folder, class_names=["cats", "dogs"])) == 1
+
+
+def test_hidden_files_and_folders_are_not_looked_into(folder):
+    expected = ImageFolder(folder, image_size=(6, 8)).paths
+    for hidden in (".ipynb_checkpoints", "more/.ipynb_checkpoints", ".cache/deep/er"):
+        (folder / "cats" / hidden).mkdir(parents=True)
+        Image.fromarray(picture(20)).save(folder / "cats" / hidden / "0-checkpoint.png")
+    Image.fromarray(picture(20)).save(folder / "cats" / "more" / "._0.png")
+    (folder / ".git").mkdir()
+    images = ImageFolder(folder, image_size=(6, 8))
+    assert images.paths == expected and images.class_names == ["cats", "dogs"]
+    # What lies above the folder may be hidden, as in a cache.
+    (folder / ".cache").mkdir()
+    for name in ("cats", "dogs"):
+        (folder / name).rename(folder / ".cache" / name)
+    assert len(ImageFolder(folder / ".cache").paths) == len(expected)
+
+
+def test_channels_first(folder, monkeypatch):
+    last = ImageFolder(folder, 4, (6, 8))
+    first = ImageFolder(folder, 4, (6, 8), data_format="channels_first")
+    np.testing.assert_array_equal(first[0][0], last[0][0].transpose(0, 3, 1, 2))
+    monkeypatch.setattr(keras.config, "image_data_format", lambda: "channels_first")
+    np.testing.assert_array_equal(ImageFolder(folder, 4, (6, 8))[0][0], first[0][0])
+    whole = ImageFolder(folder, 4, (6, 8), processor=lambda images: np.zeros((len(images), 2)))
+    assert whole[0][0].shape == (4, 2)  # what a processor makes is not touched
+
+
+def test_what_is_skipped(folder):
+    """Broken files are left out with a reason; a class of nothing else is an error."""
+    (folder / "dogs" / "x.png").write_text("no image")
+    cut = folder / "cats" / "y.png"
+    Image.fromarray(picture(99, 60, 60)).save(cut)
+    cut.write_bytes(cut.read_bytes()[:-3000])
+    images = ImageFolder(folder, 4, (6, 8), on_error="skip")
+    assert [path.name for path, _ in images.skipped] == ["y.png", "x.png"]
+    assert "truncated" in images.skipped[0][1] and len(images.paths) == len(images.labels) == 11
+    assert sum(len(images[i][0]) for i in range(len(images))) == 11
+    (folder / "birds").mkdir()
+    (folder / "birds" / "notes.txt").write_text("no image")
+    with pytest.raises(ValueError, match="birds.*none"):
+        ImageFolder(folder, on_error="skip")
+    with pytest.raises(ValueError, match="`on_error` must be 'raise' or 'skip'"):
+        ImageFolder(folder, on_error="ignore")
+
+
+def test_numbers_and_names_of_numpy(folder):
+    names = np.unique(["dogs", "cats"])
+    images = ImageFolder(
+        folder, np.int64(4), np.array([6, 8]), seed=np.int32(3), shuffle=True, class_names=names
+    )
+    plain = ImageFolder(folder, 4, (6, 8), seed=3, shuffle=True)
+    np.testing.assert_array_equal(images[0][0], plain[0][0])
+    assert images.class_names == ["cats", "dogs"] and json.dumps(images.class_names)
+    assert [type(n) for n in (images.batch_size, *images.image_size, images.seed)] == [int] * 4
+    with pytest.raises(ValueError, match="class_names"):
+        ImageFolder(folder, class_names={"cats", "dogs"})
 
 
 def test_bad_files(folder):

@@ -114,6 +114,34 @@ def test_the_nearest_reference_counts_over_its_length():
     assert metric.result() == 2
 
 
+@pytest.mark.parametrize("empty", ["", "  ", []])
+def test_an_empty_reference_beside_another(empty):
+    """It is no shorter reference: exp(1 - 9/4), and not 100."""
+    words = "a b c d e f g h i"
+    hypothesis = "a b c d" if isinstance(empty, str) else ["a", "b", "c", "d"]
+    other = words if isinstance(empty, str) else words.split()
+    for group in ([empty, other], [other, empty], [empty, other, empty]):
+        metric = Bleu()
+        metric.update_state([hypothesis], [group])
+        np.testing.assert_allclose(metric.result(), 28.65048, rtol=1e-6)
+    # One that is all alone is one: nothing of it can be met.
+    metric = Bleu()
+    metric.update_state([hypothesis], [[empty] if isinstance(empty, str) else empty])
+    assert metric.result() == 0
+
+
+def test_effective_order_is_that_of_sacrebleu():
+    from sacrebleu import sentence_bleu
+
+    for hypothesis, reference in (("a b", "a b c"), ("a b c d e", "a b c d f"), ("x", "y")):
+        metric = Bleu(effective_order=True)
+        metric.update_state([hypothesis], [reference])
+        expected = sentence_bleu(hypothesis, [reference], use_effective_order=True).score
+        np.testing.assert_allclose(metric.result(), expected, rtol=1e-9)
+        assert "eff:yes" in metric.signature
+    assert Bleu().effective_order is False
+
+
 @pytest.mark.parametrize("metric", [Bleu(), ErrorRate()])
 @pytest.mark.parametrize(
     "hypotheses, references",
