@@ -20,10 +20,12 @@ from keras.src.losses import loss as loss_module
 
 __all__ = [
     "BuildsFromChosenBatch",
+    "CALLED_BY_FIT",
     "KerasAdamW",
     "KerasSGD",
     "OptimizerHooks",
     "all_layers",
+    "better_when",
     "fused_adam",
     "get_keras_mask",
     "loss_module",
@@ -177,3 +179,23 @@ def fused_adam(values, gradients, means, variances, steps, **kwargs):
     import torch
 
     torch._fused_adam_(values, gradients, means, variances, [], steps, **kwargs)
+
+
+# The argument by which `fit` tells `evaluate` that it validates: the data was seen before.
+CALLED_BY_FIT = "_use_cached_eval_dataset"
+
+
+def better_when(direction):
+    """A decorator for metrics that tells monitors in mode "auto" which way is better.
+
+    Keras looks for this attribute of the metric; publicly a callback can only be told itself.
+
+    Args:
+        direction: `"up"` or `"down"`.
+    """
+
+    def mark(cls):
+        cls._direction = direction
+        return cls
+
+    return mark

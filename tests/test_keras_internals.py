@@ -206,3 +206,35 @@ def test_the_fused_kernel_takes_a_step_of_adam():
     )
     np.testing.assert_allclose(x, 0.9, rtol=1e-6)
     np.testing.assert_allclose(means, 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_monitors_know_which_way_is_better(direction):
+    """Look at how `keras/src/callbacks/monitor_callback.py` understands mode "auto"."""
+
+    @keras_internals.better_when(direction)
+    class Score(keras.metrics.Mean):
+        def update_state(self, y, y_pred, sample_weight=None):
+            super().update_state(y_pred)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[Score(name="score")])
+    stopping = keras.callbacks.EarlyStopping(monitor="score", patience=9)
+    model.fit(np.ones((2, 1)), np.ones((2, 1)), callbacks=[stopping], verbose=0)
+    assert bool(stopping.monitor_op(2.0, 1.0)) == (direction == "up")
+
+
+def test_fit_says_that_it_evaluates():
+    """Look for how `fit` calls `evaluate` in the trainers, `keras/src/backend/*/trainer.py`."""
+
+    class Model(keras.Sequential):
+        def evaluate(self, *args, **kwargs):
+            seen.append(kwargs.get(keras_internals.CALLED_BY_FIT))
+            return super().evaluate(*args, **kwargs)
+
+    seen, data = [], (np.ones((2, 1)), np.ones((2, 1)))
+    model = Model([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(*data, validation_data=data, verbose=0)
+    model.evaluate(*data, verbose=0)
+    assert seen == [True, None]

@@ -111,7 +111,6 @@ class MultiHeadAttention(keras.layers.Layer):
         if window is not None and (int(window) != window or window < 0):
             raise ValueError(f"`window` must be None or an integer >= 0. Received: window={window}")
         self.supports_masking = True
-        self._allow_non_tensor_positional_args = True  # `value` may be None beside a filled cache
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim or key_dim

@@ -141,8 +141,7 @@ class GradientAccumulation(ChecksInputs, PortableModel):
                 return loss * share, share, y_pred
 
             (loss, share, y_pred), gradients = self._gradients(loss_fn, variables, optimizer)
-            if self._compile_metrics is not None:
-                self._compile_metrics.update_state(y, y_pred, sample_weight)
+            self.compute_metrics(x, y, y_pred, sample_weight)
             return [a + b for a, b in zip(sums, [*gradients, loss, share], strict=True)]
 
         zeros = [ops.zeros(v.shape, v.dtype) for v in variables] + [ops.zeros(()), ops.zeros(())]

@@ -5,6 +5,7 @@ import inspect
 import keras
 import numpy as np
 
+from kerasmodels.keras_internals import CALLED_BY_FIT
 from kerasmodels.training.input_checks import (
     check_ids,
     check_numbers,
@@ -13,6 +14,7 @@ from kerasmodels.training.input_checks import (
     visible,
     visible_array,
 )
+from kerasmodels.training.replicas import strategy_of
 from kerasmodels.training.streams import checked_stream
 from kerasmodels.training.trainer_guards import KeepsState
 
@@ -116,7 +118,7 @@ class ChecksInputs(KeepsState):
         for key in ("x", "y", "sample_weight"):
             if key in given:
                 given[key] = _plain(given[key], key)
-        if not kwargs.get("_use_cached_eval_dataset"):  # from within `fit`, which has checked it
+        if not kwargs.get(CALLED_BY_FIT):  # else `fit` has checked it
             targets = given.get("y"), given.get("sample_weight")
             given["x"] = self._checked(given["x"], targets, with_targets)
         if given.get("class_weight") is not None:
@@ -181,5 +183,4 @@ def _plain(values, key):
 
 def _is_shared_out(model):
     """Whether the data of a model is divided among replicas, which rewrites a pipeline."""
-    strategy = getattr(model, "_distribute_strategy", None)  # TensorFlow's trainer has one
-    return strategy is not None or keras.distribution.distribution() is not None
+    return strategy_of(model) is not None or keras.distribution.distribution() is not None

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kerasmodels.keras_internals import get_keras_mask
+from kerasmodels.keras_internals import better_when, get_keras_mask
 from kerasmodels.training.losses import as_targets_and_logits, token_losses, token_weights
 
 
@@ -48,6 +48,7 @@ class _TokenMean(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
+@better_when("down")
 class TokenLoss(_TokenMean):
     """The mean cross-entropy of a token in nats, exact over batches of any sizes and padding.
 
@@ -73,8 +74,6 @@ class TokenLoss(_TokenMean):
     ```
     """
 
-    _direction = "down"  # so that monitors in mode "auto" know which way is better
-
     def __init__(self, label_smoothing=0.0, ignore_id=0, name="token_loss"):
         super().__init__(ignore_id=ignore_id, name=name)
         if not 0.0 <= label_smoothing < 1.0:
@@ -93,6 +92,7 @@ class TokenLoss(_TokenMean):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
+@better_when("down")
 class Perplexity(_TokenMean):
     """exp of the mean negative log-likelihood over all tokens since the last reset.
 
@@ -110,8 +110,6 @@ class Perplexity(_TokenMean):
     ```
     """
 
-    _direction = "down"
-
     def __init__(self, ignore_id=0, name="perplexity"):
         super().__init__(ignore_id=ignore_id, name=name)
 
@@ -125,6 +123,7 @@ class Perplexity(_TokenMean):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
+@better_when("up")
 class MaskedAccuracy(_TokenMean):
     """The share of real tokens whose largest logit is the target's.
 
@@ -142,8 +141,6 @@ class MaskedAccuracy(_TokenMean):
     float(metric.result())  # 0.5
     ```
     """
-
-    _direction = "up"
 
     def __init__(self, ignore_id=0, name="masked_accuracy"):
         super().__init__(ignore_id=ignore_id, name=name)
