@@ -26,6 +26,8 @@ __all__ = [
     "OptimizerHooks",
     "all_layers",
     "better_when",
+    "built_for",
+    "drop_loss_tracker",
     "fused_adam",
     "get_keras_mask",
     "loss_module",
@@ -199,3 +201,16 @@ def better_when(direction):
         return cls
 
     return mark
+
+
+def drop_loss_tracker(model):
+    """Takes the metric `loss` off a compiled model whose step does not use Keras's loss.
+
+    Keras adds it to every model, and it reports 0 where nobody updates it.
+    """
+    model._loss_tracker = None
+
+
+def built_for(optimizer):
+    """The variables that an optimizer was built for, in the order of `stateless_apply`."""
+    return optimizer._trainable_variables

@@ -238,3 +238,21 @@ def test_fit_says_that_it_evaluates():
     model.fit(*data, validation_data=data, verbose=0)
     model.evaluate(*data, verbose=0)
     assert seen == [True, None]
+
+
+def test_the_tracker_of_the_loss_is_dropped():
+    """Look at what `compile` adds to `keras.Model.metrics`."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert [metric.name for metric in model.metrics] == ["loss"]
+    keras_internals.drop_loss_tracker(model)
+    assert model.metrics == []
+
+
+def test_an_optimizer_knows_what_it_was_built_for():
+    """Look at `BaseOptimizer.build` and at the arguments of `stateless_apply`."""
+    variables = [keras.Variable(np.ones(2)), keras.Variable(np.ones(2))]
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(variables)
+    built = keras_internals.built_for(optimizer)
+    assert [id(v) for v in built] == [id(v) for v in variables]

@@ -149,7 +149,7 @@ class GradientAccumulation(ChecksInputs, PortableModel):
         # A batch of nothing but padding: no loss and no gradient.
         scale = ops.divide_no_nan(1.0, share)
         gradients = [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
-        self._apply(gradients, variables, optimizer)
+        self._take_step(gradients, variables, optimizer)
         self.loss_tracker.update_state(loss * scale, sample_weight=_rows(data[1]))
         return self.get_metrics_result()
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.keras_internals import built_for, drop_loss_tracker
 from kerasmodels.training.fit_on_replicas import FitOnReplicas, replaced
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
 from kerasmodels.training.named_optimizers import NamedOptimizers
@@ -162,7 +163,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
         if not list(variables):
             warnings.warn("`minimize` got no variables: nothing is updated.", stacklevel=2)
         result, gradients = self._gradients(loss_fn, variables, chosen)
-        self._apply(gradients, variables, chosen)
+        self._take_step(gradients, variables, chosen)
         return result
 
     def _optimizer(self, name=None):
@@ -186,7 +187,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
         (_, result), gradients = value_and_grad(scaled, variables)
         return result, gradients
 
-    def _apply(self, gradients, variables, optimizer):
+    def _take_step(self, gradients, variables, optimizer):
         variables = list(variables)
         if not variables:
             return
@@ -204,7 +205,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
 
     def _apply_stateless(self, gradients, variables, optimizer):
         """`LossScaleOptimizer.apply` would assign inside a traced branch; its twin returns."""
-        own = optimizer._trainable_variables  # all that it was built for
+        own = built_for(optimizer)
         by_id = {id(v): gradient for v, gradient in zip(variables, gradients, strict=True)}
         with warnings.catch_warnings():
             # Missing gradients of variables that this step leaves alone are no surprise.
@@ -241,7 +242,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
             optimizer = _scaled(keras.optimizers.get(optimizer))
         super().compile(optimizer, *args, auto_scale_loss=False, **kwargs)
         self._uses_weights = frozenset()  # names of the steps that were seen to use sample weights
-        self._loss_tracker = None  # the step has its own metrics; this one would report zeros
+        drop_loss_tracker(self)  # the step has its own metrics; this one would report zeros
         if not self.built and type(self).build is keras.Model.build:
             # Networks that are built leave nothing to build, and `call` need not exist.
             needs_call = not self.layers and type(self).call is not keras.Model.call

@@ -416,3 +416,10 @@ def test_compiling_anew_forgets_the_old_step():
         held += [model.train_function, model.test_function]
     assert abs(losses[0][0] - losses[1][0]) > 1e-3
     assert abs(losses[0][1] - losses[1][1]) > 1e-3
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="the methods are those of PyTorch's modules")
+def test_a_model_moves_as_a_module_of_pytorch():
+    model = compiled(Classifier(network()))
+    model.double()
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float64"}
