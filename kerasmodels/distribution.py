@@ -33,13 +33,18 @@ def transformer_layout(mesh):
 
     Example:
     ```python
+    import keras
+    from kerasmodels import distribution, models
+
     mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"))  # 8 devices
     keras.distribution.set_distribution(
         keras.distribution.ModelParallel(
             layout_map=distribution.transformer_layout(mesh), batch_dim_name="batch"
         )
     )
-    model = models.Transformer(32000)  # created, compiled and trained as always
+    model = models.Transformer(
+        1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256
+    )  # created, compiled and trained as always
     ```
     """
     if not isinstance(mesh, keras.distribution.DeviceMesh) or "model" not in mesh.axis_names:

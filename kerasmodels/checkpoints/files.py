@@ -124,9 +124,16 @@ class TensorFiles:
             ``torch.save`` wrote.
 
     Example:
-        >>> with TensorFiles(folder) as tensors:
-        ...     tensors.shapes  # {"model.shared.weight": (58101, 512), ...}
-        ...     array = tensors.read("model.shared.weight")
+    ```python
+    from kerasmodels import models
+    from kerasmodels.checkpoints.files import TensorFiles
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    bert.save_to_preset("bert")
+    with TensorFiles("bert") as tensors:
+        print(tensors.shapes)  # {"embeddings.word_embeddings.weight": (1000, 64), ...}
+        array = tensors.read("embeddings.word_embeddings.weight")
+    ```
 
     Raises:
         FileNotFoundError: the folder has no weights, or a shard is missing.

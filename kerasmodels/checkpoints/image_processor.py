@@ -80,10 +80,15 @@ class ImageProcessor:
         ValueError: An argument is not one of those allowed.
 
     Example:
-        >>> processor = ImageProcessor.from_folder("resnet-50")
-        >>> processor(["cat.jpg", "dog.png"]).shape  # also PIL images and uint8 arrays
-        (2, 224, 224, 3)
-        >>> layer = kerasmodels.layers.ImagePreprocessing(**processor.arguments)
+    ```python
+    from kerasmodels import checkpoints, layers
+
+    processor = checkpoints.ImageProcessor(256, 224)
+    images = processor(["cat.jpg", "dog.png"])  # (2, 224, 224, 3)
+    layer = layers.ImagePreprocessing(**processor.arguments)  # the same inside a model
+    ```
+
+    PIL images and uint8 arrays are taken like the names of files.
     """
 
     FILES = (PREPROCESSOR,)

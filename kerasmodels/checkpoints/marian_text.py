@@ -45,11 +45,13 @@ class MarianTokenizer:
         ValueError: a vocabulary lacks the unknown, end or padding token.
 
     Example:
-        >>> tokenizer = MarianTokenizer.from_folder("opus-mt-en-de")
-        >>> tokenizer.encode(["Hello world"])
-        [[21, 48, 15, 0]]
-        >>> tokenizer.decode(model.generate(tokenizer(["Hello world"])))
-        ['Hallo Welt']
+    ```python
+    from kerasmodels import models
+
+    model = models.Transformer.from_preset("hf://Helsinki-NLP/opus-mt-en-de")
+    inputs = model.tokenizer(["The house is wonderful."])
+    print(model.tokenizer.decode(model.generate(inputs)))  # ['Das Haus ist wunderbar.']
+    ```
     """
 
     # Looked for in a folder, kept, and written back as they were.

@@ -8,6 +8,7 @@ A model class needs three lines for each::
             cls, preset, checkpoints.marian.FAMILY, SIZES, load_weights, **kwargs
         )
 
+
     def save_to_preset(self, folder):
         checkpoints.save_preset(self, folder, checkpoints.marian.FAMILY)
 
@@ -79,9 +80,12 @@ class Family:
 
     Example:
     ```python
-    family = kerasmodels.checkpoints.marian.FAMILY
-    family.companion_name  # "tokenizer"
-    model = load_preset(Transformer, "opus-mt-en-de", family)  # what `from_preset` does
+    from kerasmodels import models
+    from kerasmodels.checkpoints import load_preset, marian
+
+    marian.FAMILY.companion_name  # "tokenizer"
+    preset = "hf://Helsinki-NLP/opus-mt-en-de"
+    model = load_preset(models.Transformer, preset, marian.FAMILY)  # what `from_preset` does
     ```
     """
 

@@ -21,9 +21,16 @@ class TensorFlowFiles:
             ``model.ckpt-12345``). Where there are several, its file ``checkpoint`` names one.
 
     Example:
-        >>> with TensorFlowFiles(folder) as tensors:
-        ...     tensors.shapes  # {"bert/pooler/dense/kernel": (768, 768), ...}
-        ...     array = tensors.read("bert/pooler/dense/kernel")
+    ```python
+    from kerasmodels import models
+    from kerasmodels.checkpoints.tensorflow_files import TensorFlowFiles
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    bert.save_to_preset("bert", layout="google")
+    with TensorFlowFiles("bert") as tensors:
+        print(tensors.shapes)  # {"bert/pooler/dense/kernel": (64, 64), ...}
+        array = tensors.read("bert/pooler/dense/kernel")
+    ```
 
     Raises:
         FileNotFoundError: the folder has no checkpoint, or a part of it is missing.

@@ -115,11 +115,14 @@ def model_cost(model, input_shapes=None):
 
     Example:
     ```python
-    model = kerasmodels.models.Transformer(37000)
+    import kerasmodels
+    from kerasmodels import models
+
+    model = models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64, intermediate_dim=256)
     cost = kerasmodels.model_cost(
         model, {"encoder_token_ids": (1, 30), "decoder_token_ids": (1, 30)}
     )
-    cost.parameters, cost.multiply_adds  # 63082496, 1906114560
+    cost.parameters, cost.multiply_adds  # 297472, 9492480
     print(cost)
     ```
     """

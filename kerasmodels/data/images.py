@@ -64,11 +64,15 @@ class ImageFolder(keras.utils.PyDataset):
 
     Example:
     ```python
-    from kerasmodels import data
+    import keras
+    from kerasmodels import data, models
 
-    train, validation = data.ImageFolder("flowers", image_size=(128, 128), shuffle=True).split(0.2)
+    train, validation = data.ImageFolder("flowers", image_size=(64, 64), shuffle=True).split(0.2)
     images, labels = train[0]
-    images.shape, labels.shape  # (32, 128, 128, 3), (32,)
+    images.shape, labels.shape  # (32, 64, 64, 3), (32,)
+    resnet = models.ResNet(8, stem="cifar", class_names=train.class_names)
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), resnet])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(train, validation_data=validation)
     ```
     """
@@ -247,7 +251,9 @@ def stratified_split(labels, test_size: int | float, seed: int = 0):
 
     Example:
     ```python
-    train, test = kerasmodels.data.stratified_split([0, 0, 0, 0, 1, 1], 3)
+    from kerasmodels import data
+
+    train, test = data.stratified_split([0, 0, 0, 0, 1, 1], 3)
     len(train), len(test)  # 3, 3: two samples of class 0 and one of class 1 in each
     ```
     """
@@ -303,7 +309,13 @@ def load_cifar10(folder: str | Path):
 
     Example:
     ```python
-    train, test, class_names = kerasmodels.data.load_cifar10("cifar-10-batches-bin")
+    import keras
+    from kerasmodels import data, models
+
+    train, test, class_names = data.load_cifar10("cifar-10-batches-bin")
+    resnet = models.ResNet(8, stem="cifar", class_names=class_names)
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), resnet])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(*train, validation_data=test)
     ```
     """
@@ -331,7 +343,9 @@ def load_cifar100(folder: str | Path, label: str = "fine"):
 
     Example:
     ```python
-    train, test, class_names = kerasmodels.data.load_cifar100("cifar-100-binary")
+    from kerasmodels import data
+
+    train, test, class_names = data.load_cifar100("cifar-100-binary")
     ```
     """
     if label not in ("fine", "coarse"):

@@ -73,12 +73,18 @@ class PretrainingData(keras.utils.PyDataset):
 
     Example:
     ```python
-    from kerasmodels import data
+    from kerasmodels import data, models, training
 
+    tokenizer = data.BertTokenizer.train(open("text.txt"), vocabulary_size=1000)
     documents = data.read_documents("text.txt", tokenizer)
     pairs = data.SentencePairs(documents, max_length=128)
     train = data.PretrainingData(pairs, tokenizer, max_length=128, batch_size=32)
     inputs, targets, sample_weight = train[0]
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    model = models.BertPretraining(bert)
+    loss = training.SmoothedCrossEntropy(0.0, ignore_id=None)
+    model.compile("adam", {"mlm": loss, "nsp": loss})
     model.fit(train, epochs=40)
     ```
     """

@@ -94,8 +94,7 @@ def encode_questions(
     question = data.Question("1", "Where?", "Ada London", [answer])
     windows = data.encode_questions(tokenizer, [question])
     windows.inputs["token_ids"]  # [[2, 7, 1, 3, 5, 6, 3]]
-    windows.targets  # {"start": [5], "end": [5]}
-    model.fit(windows.inputs, windows.targets)
+    windows.targets  # {"start": [5], "end": [5]}, for `BertSpanClassifier.fit`
     ```
     """
     questions = list(questions)
@@ -222,9 +221,15 @@ def find_answers(
 
     Example:
     ```python
+    from kerasmodels import data, models
+
+    model = models.BertSpanClassifier.from_preset(
+        "hf://google-bert/bert-base-uncased", new_head=True
+    )
+    questions = [data.Question("1", "Where was Ada born?", "Ada was born in London.")]
     windows = data.encode_questions(model.tokenizer, questions)
     found = data.find_answers(model.predict(windows.inputs), windows, questions)
-    found[0].text  # 'London'
+    print(found[0].text)  # "London", once the head has learned it
     ```
     """
     starts, ends = (np.asarray(logits[name], "float64") for name in ("start", "end"))

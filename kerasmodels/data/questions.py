@@ -160,6 +160,8 @@ def answer_scores(texts: Sequence[str], questions: Sequence[Question]) -> dict[s
 
     Example:
     ```python
+    from kerasmodels import data
+
     question = data.Question("1", "Where?", "in the Tower of London", [data.Answer("London", 16)])
     data.answer_scores(["Tower of London."], [question])  # {'exact_match': 0.0, 'f1': 0.5}
     ```

@@ -185,7 +185,9 @@ def read_shards(folder: str | Path, shard: tuple[int, int] = (0, 1)) -> PairArra
 
     Example:
     ```python
-    pairs = kerasmodels.data.read_shards("pairs")
+    from kerasmodels import data
+
+    pairs = data.read_shards("pairs")
     first, second, label = pairs[0]
     ```
     """

@@ -154,7 +154,7 @@ def label_tokens(
     tokens = data.label_tokens(tokenizer, [(["Ada"], ["B-PER"])], ["O", "B-PER"])
     tokens.inputs["token_ids"]  # [[2, 5, 6, 3]]
     tokens.labels, tokens.sample_weights  # [[0, 1, 0, 0]], [[0, 1, 0, 0]]
-    model.fit(tokens.inputs, tokens.labels, sample_weight=tokens.sample_weights)
+    # They are for `fit(tokens.inputs, tokens.labels, sample_weight=tokens.sample_weights)`.
     ```
     """
     sentences, classes = list(sentences), _classes(class_names)
@@ -219,10 +219,14 @@ def tags_of_words(
 
     Example:
     ```python
-    encoded = model.tokenizer.encode_words([["Ada", "wrote"]])
+    import numpy as np
+    from kerasmodels import data
+
+    tokenizer = data.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ad", "##a"])
+    encoded = tokenizer.encode_words([["Ada", "wrote"]])
     word_ids = encoded.pop("word_ids")
-    data.tags_of_words(model.predict(encoded), word_ids, model.class_names, [2])
-    # [['B-PER', 'O']]
+    logits = np.eye(2)[[[0, 1, 1, 0, 0]]]  # (1, 5, 2), what a `BertTokenClassifier` predicts
+    data.tags_of_words(logits, word_ids, ["O", "B-PER"], [2])  # [['B-PER', 'O']]
     ```
     """
     logits, word_ids, class_names = np.asarray(logits), np.asarray(word_ids), list(class_names)
@@ -270,6 +274,8 @@ def entity_spans(tags: Sequence[str]) -> list[tuple[int, int, str]]:
 
     Example:
     ```python
+    from kerasmodels import data
+
     data.entity_spans(["B-PER", "I-PER", "O", "B-LOC", "B-LOC"])
     # [(0, 2, 'PER'), (3, 4, 'LOC'), (4, 5, 'LOC')]
     ```
@@ -312,6 +318,8 @@ def entity_scores(
 
     Example:
     ```python
+    from kerasmodels import data
+
     said, right = [["B-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "B-LOC"]]
     data.entity_scores(said, right)["all"]["f1"]  # 0.5
     ```

@@ -55,9 +55,14 @@ class BeamSearch(Search):
 
     Example:
     ```python
-    beam = kerasmodels.decoding.BeamSearch(num_beams=4, num_return=2)
-    ids, scores = model.generate(inputs, search=beam, max_length=20, return_scores=True)
-    ids.shape, scores.shape  # (batch, 2, 20), (batch, 2)
+    import numpy as np
+    from kerasmodels import decoding, models
+
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    beam = decoding.BeamSearch(num_beams=4, num_return=2)
+    sources = np.array([[5, 6, 7]])
+    ids, scores = model.generate(sources, search=beam, max_length=20, return_scores=True)
+    ids.shape, scores.shape  # (1, 2, 20), (1, 2)
     ```
     """
 

@@ -69,6 +69,11 @@ def generate(
 
     Example:
     ```python
+    import keras
+    import numpy as np
+    from kerasmodels import decoding
+
+
     class Table:  # P(next | last), the same for every source
         def __init__(self, probabilities):
             self.logits = keras.ops.log(probabilities)
@@ -79,8 +84,9 @@ def generate(
         def step(self, token_ids, state, index):
             return keras.ops.take(self.logits, token_ids, axis=0), state
 
+
     table = Table(np.full((5, 5), 0.2, "float32"))
-    ids = kerasmodels.decoding.generate(table, np.zeros((3, 1)), max_length=4)  # (3, 4)
+    ids = decoding.generate(table, np.zeros((3, 1)), max_length=4)  # (3, 4)
     ```
     """
     search = GreedySearch() if search is None else search
@@ -158,10 +164,19 @@ def generate_tensors(
 
     Example:
     ```python
+    import tensorflow as tf
+    from kerasmodels import decoding, models
+
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+
+
     @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)])
     def serve(token_ids):
         inputs = {"encoder_token_ids": token_ids, "encoder_padding_mask": token_ids != 0}
-        return kerasmodels.decoding.generate_tensors(model, inputs, max_length=20)[0]
+        return decoding.generate_tensors(model, inputs, max_length=20)[0]
+
+
+    serve(tf.constant([[5, 6, 7]])).shape  # (1, 20)
     ```
     """
     search = GreedySearch() if search is None else search

@@ -119,7 +119,12 @@ class GreedySearch(SingleSearch):
 
     Example:
     ```python
-    ids = model.generate(inputs, search=kerasmodels.decoding.GreedySearch(), max_length=20)
+    import numpy as np
+    from kerasmodels import decoding, models
+
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    greedy = decoding.GreedySearch()
+    ids = model.generate(np.array([[5, 6, 7]]), search=greedy, max_length=20)  # (1, 20)
     ```
     """
 
@@ -149,8 +154,12 @@ class Sampling(SingleSearch):
 
     Example:
     ```python
-    sampling = kerasmodels.decoding.Sampling(temperature=0.8, top_k=40, seed=1)
-    ids = model.generate(inputs, search=sampling, max_length=20)
+    import numpy as np
+    from kerasmodels import decoding, models
+
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    sampling = decoding.Sampling(temperature=0.8, top_k=40, seed=1)
+    ids = model.generate(np.array([[5, 6, 7]]), search=sampling, max_length=20)  # (1, 20)
     ```
     """
 

@@ -49,13 +49,17 @@ def saved_model(model, path, search=None, max_length=None):
 
     Example:
     ```python
-    export.saved_model(model, "pronounce", search=decoding.BeamSearch(4), max_length=24)
+    import tensorflow as tf
+    from kerasmodels import decoding, export, models
+
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    export.saved_model(model, "translator", search=decoding.BeamSearch(4), max_length=24)
 
     # Elsewhere:
-    model = tf.saved_model.load("pronounce")
+    served = tf.saved_model.load("translator")
     ids = tf.constant([[3, 1, 20, 2]])
-    model.generate({"encoder_token_ids": ids})
-    model.signatures["generate_token_ids"](encoder_token_ids=ids)
+    served.generate({"encoder_token_ids": ids})  # (1, 24)
+    served.signatures["generate_token_ids"](encoder_token_ids=ids)
     ```
     """
     require_saved_model("`export.onnx`")
@@ -95,10 +99,15 @@ def onnx(model, path):
 
     Example:
     ```python
-    export.onnx(model, "pronounce.onnx")
+    import numpy as np
+    import onnxruntime
+    from kerasmodels import export, models
 
-    # Elsewhere, greedy decoding of one word:
-    session = onnxruntime.InferenceSession("pronounce.onnx")
+    model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    export.onnx(model, "translator.onnx")
+
+    # Elsewhere, greedy decoding of one sentence:
+    session = onnxruntime.InferenceSession("translator.onnx")
     source = np.array([[3, 1, 20, 2]], "int32")
     tokens = np.array([[1]], "int32")  # the start token
     while tokens[0, -1] != 2 and tokens.shape[1] <= 24:  # the end token

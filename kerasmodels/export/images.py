@@ -42,13 +42,16 @@ def image_classifier(model, path, preprocessing=None, class_names=None, top=None
 
     Example:
     ```python
+    import tensorflow as tf
+    from kerasmodels import export, models
+
     model = models.ResNet.from_preset("hf://microsoft/resnet-50")
     export.image_classifier(model, "resnet-50", top=5)
 
     # Elsewhere:
-    model = tf.saved_model.load("resnet-50")
+    served = tf.saved_model.load("resnet-50")
     image = tf.io.decode_image(tf.io.read_file("cat.jpg"), channels=3)
-    answer = model.serve(image[None])
+    answer = served.serve(image[None])
     answer["class_names"][0], answer["scores"][0]  # five of each
     ```
     """

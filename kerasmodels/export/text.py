@@ -64,15 +64,19 @@ def text_model(model, path, tokenizer=None, max_length=None, class_names=None):
 
     Example:
     ```python
-    model = models.BertClassifier.from_preset("reviews")
+    from kerasmodels import export, models
+
+    model = models.BertClassifier.from_preset(
+        "hf://google-bert/bert-base-uncased", num_classes=2, class_names=["bad", "good"]
+    )
     export.text_model(model, "served", max_length=128)
 
     # Elsewhere:
     import tensorflow as tf
     import tensorflow_text
 
-    model = tf.saved_model.load("served")
-    answer = model.serve(tf.constant(["A film to remember.", "Two hours of my life."]))
+    served = tf.saved_model.load("served")
+    answer = served.serve(tf.constant(["A film to remember.", "Two hours of my life."]))
     answer["label"], answer["scores"]  # two names, (2, classes)
     ```
     """

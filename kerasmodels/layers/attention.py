@@ -77,7 +77,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Example:
     ```python
-    attention = kerasmodels.layers.MultiHeadAttention(num_heads=8, key_dim=64)
+    import keras
+    from kerasmodels import layers
+
+    attention = layers.MultiHeadAttention(num_heads=8, key_dim=64)
     x = keras.random.normal((2, 10, 512))
     y = attention(x, x, use_causal_mask=True)  # (2, 10, 512)
     ```

@@ -39,8 +39,11 @@ class RandomPadCrop(keras.layers.Layer):
 
     Example:
     ```python
+    import keras
+    from kerasmodels import layers
+
     augment = keras.Sequential(
-        [kerasmodels.layers.RandomPadCrop(4, seed=1), keras.layers.RandomFlip("horizontal", seed=2)]
+        [layers.RandomPadCrop(4, seed=1), keras.layers.RandomFlip("horizontal", seed=2)]
     )
     x = augment(keras.ops.ones((128, 32, 32, 3)), training=True)  # (128, 32, 32, 3)
     ```

@@ -38,7 +38,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Example:
     ```python
-    layer = kerasmodels.layers.BatchNormalization()
+    import keras
+    from kerasmodels import layers
+
+    layer = layers.BatchNormalization()
     y = layer(keras.random.normal((8, 4, 4, 16)), training=True)  # mean 0, variance 1 a channel
     ```
     """

@@ -185,7 +185,10 @@ class Conv2D(keras.layers.Conv2D):
 
     Example:
     ```python
-    layer = kerasmodels.layers.Conv2D(64, 5, strides=2, padding="same", symmetric=True)
+    import keras
+    from kerasmodels import layers
+
+    layer = layers.Conv2D(64, 5, strides=2, padding="same", symmetric=True)
     y = layer(keras.ops.ones((1, 28, 28, 1)))  # (1, 14, 14, 64)
     ```
     """
@@ -304,7 +307,10 @@ class Conv2DTranspose(keras.layers.Conv2DTranspose):
 
     Example:
     ```python
-    layer = kerasmodels.layers.Conv2DTranspose(64, 5, strides=2, padding="same")
+    import keras
+    from kerasmodels import layers
+
+    layer = layers.Conv2DTranspose(64, 5, strides=2, padding="same")
     y = layer(keras.ops.ones((1, 7, 7, 128)))  # (1, 14, 14, 64)
     ```
     """

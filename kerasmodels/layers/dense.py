@@ -28,7 +28,10 @@ class Dense(keras.layers.Dense):
 
     Example:
     ```python
-    y = kerasmodels.layers.Dense(16, activation="gelu")(keras.ops.ones((2, 5, 8)))  # (2, 5, 16)
+    import keras
+    from kerasmodels import layers
+
+    y = layers.Dense(16, activation="gelu")(keras.ops.ones((2, 5, 8)))  # (2, 5, 16)
     ```
     """
 

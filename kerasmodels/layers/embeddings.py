@@ -37,7 +37,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     Example:
     ```python
-    embedding = kerasmodels.layers.TokenEmbedding(1000, 64)
+    import numpy as np
+    from kerasmodels import layers
+
+    embedding = layers.TokenEmbedding(1000, 64)
     x = embedding(np.array([[5, 7]]))  # (1, 2, 64)
     logits = embedding(x, reverse=True)  # (1, 2, 1000)
     ```
@@ -116,7 +119,11 @@ class SegmentEmbedding(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.SegmentEmbedding(2)
+    import keras
+    import numpy as np
+    from kerasmodels import layers
+
+    layer = layers.SegmentEmbedding(2)
     x = layer(keras.ops.zeros((1, 3, 64)), np.array([[0, 0, 1]]))  # (1, 3, 64)
     ```
     """
@@ -178,7 +185,10 @@ class LogitBias(keras.layers.Layer):
 
     Example:
     ```python
-    logits = kerasmodels.layers.LogitBias()(keras.ops.zeros((2, 10, 1000)))  # (2, 10, 1000)
+    import keras
+    from kerasmodels import layers
+
+    logits = layers.LogitBias()(keras.ops.zeros((2, 10, 1000)))  # (2, 10, 1000)
     ```
     """
 

@@ -81,7 +81,10 @@ class FeedForward(keras.layers.Layer):
 
     Example:
     ```python
-    y = kerasmodels.layers.FeedForward(2048)(keras.ops.ones((2, 10, 512)))  # (2, 10, 512)
+    import keras
+    from kerasmodels import layers
+
+    y = layers.FeedForward(2048)(keras.ops.ones((2, 10, 512)))  # (2, 10, 512)
     ```
     """
 

@@ -85,12 +85,16 @@ class ImagePreprocessing(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.ImagePreprocessing(
+    import keras
+    import numpy as np
+    from kerasmodels import layers, models
+
+    layer = layers.ImagePreprocessing(
         256, 224, mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], interpolation="bicubic"
     )
     x = layer(np.zeros((1, 375, 500, 3), "uint8"))  # (1, 224, 224, 3)
     images = keras.Input((None, None, 3), dtype="uint8")
-    model = keras.Model(images, classifier(layer(images)))  # to be saved and served
+    model = keras.Model(images, models.ResNet(18)(layer(images)))  # to be saved and served
     ```
     """
 

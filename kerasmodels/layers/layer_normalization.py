@@ -27,7 +27,10 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     Example:
     ```python
-    y = kerasmodels.layers.LayerNormalization(epsilon=1e-12)(keras.random.normal((2, 5, 8)))
+    import keras
+    from kerasmodels import layers
+
+    y = layers.LayerNormalization(epsilon=1e-12)(keras.random.normal((2, 5, 8)))
     ```
     """
 

@@ -23,7 +23,9 @@ def causal_mask(target_length, source_length, start_index=0):
 
     Example:
     ```python
-    causal_mask(2, 3)  # [[True, False, False], [True, True, False]]
+    from kerasmodels import layers
+
+    layers.causal_mask(2, 3)  # [[True, False, False], [True, True, False]]
     ```
     """
     targets = ops.arange(target_length, dtype="int32") + ops.cast(start_index, "int32")

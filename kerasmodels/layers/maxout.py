@@ -30,7 +30,10 @@ class Maxout(keras.layers.Layer):
 
     Example:
     ```python
-    y = kerasmodels.layers.Maxout(240, pieces=5)(keras.ops.ones((2, 784)))  # (2, 240)
+    import keras
+    from kerasmodels import layers
+
+    y = layers.Maxout(240, pieces=5)(keras.ops.ones((2, 784)))  # (2, 240)
     ```
     """
 

@@ -30,7 +30,10 @@ class PatchEmbedding(keras.layers.Layer):
 
     Example:
     ```python
-    x = kerasmodels.layers.PatchEmbedding(4, 384)(keras.ops.ones((1, 32, 32, 3)))  # (1, 64, 384)
+    import keras
+    from kerasmodels import layers
+
+    x = layers.PatchEmbedding(4, 384)(keras.ops.ones((1, 32, 32, 3)))  # (1, 64, 384)
     ```
     """
 
@@ -110,7 +113,10 @@ class ClassToken(keras.layers.Layer):
 
     Example:
     ```python
-    x = kerasmodels.layers.ClassToken()(keras.ops.ones((1, 64, 384)))  # (1, 65, 384)
+    import keras
+    from kerasmodels import layers
+
+    x = layers.ClassToken()(keras.ops.ones((1, 64, 384)))  # (1, 65, 384)
     ```
     """
 

@@ -31,7 +31,10 @@ class PixelShuffle(keras.layers.Layer):
 
     Example:
     ```python
-    y = kerasmodels.layers.PixelShuffle(2)(keras.ops.ones((1, 8, 8, 384)))  # (1, 16, 16, 96)
+    import keras
+    from kerasmodels import layers
+
+    y = layers.PixelShuffle(2)(keras.ops.ones((1, 8, 8, 384)))  # (1, 16, 16, 96)
     ```
     """
 

@@ -33,7 +33,10 @@ class SymmetricMaxPooling2D(keras.layers.Layer):
 
     Example:
     ```python
-    pool = kerasmodels.layers.SymmetricMaxPooling2D(3, 2)
+    import keras
+    from kerasmodels import layers
+
+    pool = layers.SymmetricMaxPooling2D(3, 2)
     y = pool(keras.ops.ones((1, 112, 112, 64)))  # (1, 56, 56, 64)
     ```
     """
@@ -105,7 +108,11 @@ class MaskedAveragePooling(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.MaskedAveragePooling()
+    import keras
+    import numpy as np
+    from kerasmodels import layers
+
+    layer = layers.MaskedAveragePooling()
     x = layer(keras.random.normal((1, 3, 64)), padding_mask=np.array([[1, 1, 0]]))  # (1, 64)
     ```
     """

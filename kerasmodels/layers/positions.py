@@ -36,7 +36,10 @@ class PositionalEncoding(keras.layers.Layer):
 
     Example:
     ```python
-    x = kerasmodels.layers.PositionalEncoding()(keras.ops.zeros((1, 50, 512)))  # (1, 50, 512)
+    import keras
+    from kerasmodels import layers
+
+    x = layers.PositionalEncoding()(keras.ops.zeros((1, 50, 512)))  # (1, 50, 512)
     ```
     """
 
@@ -119,7 +122,10 @@ class PositionEmbedding(keras.layers.Layer):
 
     Example:
     ```python
-    x = kerasmodels.layers.PositionEmbedding(512)(keras.ops.zeros((1, 50, 64)))  # (1, 50, 64)
+    import keras
+    from kerasmodels import layers
+
+    x = layers.PositionEmbedding(512)(keras.ops.zeros((1, 50, 64)))  # (1, 50, 64)
     ```
     """
 
@@ -199,7 +205,11 @@ class GatherPositions(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.GatherPositions()
+    import keras
+    import numpy as np
+    from kerasmodels import layers
+
+    layer = layers.GatherPositions()
     x = layer(keras.random.normal((2, 50, 64)), np.array([[3, 7], [1, 0]]))  # (2, 2, 64)
     ```
     """

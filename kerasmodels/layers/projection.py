@@ -35,7 +35,11 @@ class LabelProjection(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.LabelProjection(10)
+    import keras
+    import numpy as np
+    from kerasmodels import layers
+
+    layer = layers.LabelProjection(10)
     logits = layer(keras.ops.ones((2, 64)), np.array([3, 9]))  # (2, 1)
     ```
     """
@@ -117,7 +121,10 @@ class SpanProjection(keras.layers.Layer):
 
     Example:
     ```python
-    layer = kerasmodels.layers.SpanProjection()
+    import keras
+    from kerasmodels import layers
+
+    layer = layers.SpanProjection()
     start, end = layer(keras.random.normal((2, 50, 64)))  # (2, 50), (2, 50)
     ```
     """

@@ -279,7 +279,10 @@ class BasicBlock(_ResidualBlock):
 
     Example:
     ```python
-    block = kerasmodels.layers.BasicBlock(32, strides=2, shortcut="A")
+    import keras
+    from kerasmodels import layers
+
+    block = layers.BasicBlock(32, strides=2, shortcut="A")
     y = block(keras.random.normal((1, 7, 7, 16)))  # (1, 4, 4, 32)
     ```
     """
@@ -315,7 +318,10 @@ class BottleneckBlock(_ResidualBlock):
 
     Example:
     ```python
-    block = kerasmodels.layers.BottleneckBlock(64, stride_in="3x3")
+    import keras
+    from kerasmodels import layers
+
+    block = layers.BottleneckBlock(64, stride_in="3x3")
     y = block(keras.random.normal((1, 8, 8, 64)))  # (1, 8, 8, 256)
     ```
     """

@@ -173,7 +173,10 @@ class TransformerEncoderBlock(_Block):
 
     Example:
     ```python
-    block = kerasmodels.layers.TransformerEncoderBlock(num_heads=8, intermediate_dim=2048)
+    import keras
+    from kerasmodels import layers
+
+    block = layers.TransformerEncoderBlock(num_heads=8, intermediate_dim=2048)
     y = block(keras.random.normal((2, 10, 512)))  # (2, 10, 512)
     ```
     """
@@ -260,7 +263,10 @@ class TransformerDecoderBlock(_Block):
 
     Example:
     ```python
-    block = kerasmodels.layers.TransformerDecoderBlock(num_heads=8, intermediate_dim=2048)
+    import keras
+    from kerasmodels import layers
+
+    block = layers.TransformerDecoderBlock(num_heads=8, intermediate_dim=2048)
     y = block(keras.random.normal((2, 7, 512)), keras.random.normal((2, 10, 512)))  # (2, 7, 512)
     ```
     """

@@ -95,10 +95,11 @@ class Bert(_BertModel):
 
     Example:
     ```python
-    bert = kerasmodels.models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64,
-                                   intermediate_dim=256)
-    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
-              "padding_mask": None}
+    import numpy as np
+    from kerasmodels import models
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None, "padding_mask": None}
     bert(inputs)["sequence_output"]  # (1, 4, 64)
     bert(inputs)["pooled_output"]  # (1, 64)
     ```
@@ -288,8 +289,12 @@ class Bert(_BertModel):
 
         Example:
         ```python
+        import keras
+        from kerasmodels import models
+
+        bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
         bert.trainable = False
-        features = bert.features()
+        features = bert.features(layers=(-2, -1))
         tags = keras.layers.Dense(9)(features.output)
         tagger = keras.Model(features.input, tags)
         ```

@@ -108,12 +108,15 @@ class BertPretraining(_BertHead):
 
     Example:
     ```python
-    model = kerasmodels.models.BertPretraining(bert)
-    loss = kerasmodels.training.SmoothedCrossEntropy(0.0, ignore_id=None)
+    import numpy as np
+    from kerasmodels import models, training
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    model = models.BertPretraining(bert)
+    loss = training.SmoothedCrossEntropy(0.0, ignore_id=None)
     model.compile("adam", {"mlm": loss, "nsp": loss})
-    inputs = {"token_ids": np.array([[101, 7, 103, 102]]), "segment_ids": None,
-              "padding_mask": None, "mask_positions": np.array([[2]])}
-    model(inputs)["mlm"]  # (1, 1, vocabulary_size)
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None, "padding_mask": None}
+    model({**inputs, "mask_positions": np.array([[2]])})["mlm"]  # (1, 1, 1000)
     ```
     """
 
@@ -160,7 +163,9 @@ class BertPretraining(_BertHead):
 
         Example:
         ```python
-        model = kerasmodels.models.BertPretraining.from_preset("hf://google-bert/bert-base-uncased")
+        from kerasmodels import models
+
+        model = models.BertPretraining.from_preset("hf://google-bert/bert-base-uncased")
         model.fill_mask(["Paris is the [MASK] of France."])  # [[[("capital", 0.997), ...]]]
         ```
         """
@@ -227,9 +232,12 @@ class BertClassifier(_BertHead):
 
     Example:
     ```python
-    model = kerasmodels.models.BertClassifier(bert, num_classes=2, class_names=["bad", "good"])
-    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
-              "padding_mask": None}
+    import numpy as np
+    from kerasmodels import models
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    model = models.BertClassifier(bert, num_classes=2, class_names=["bad", "good"])
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None, "padding_mask": None}
     logits = model(inputs)  # (1, 2)
     ```
     """
@@ -277,9 +285,12 @@ class BertTokenClassifier(_BertHead):
 
     Example:
     ```python
-    model = kerasmodels.models.BertTokenClassifier(bert, num_classes=9)
-    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None,
-              "padding_mask": None}
+    import numpy as np
+    from kerasmodels import models
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    model = models.BertTokenClassifier(bert, num_classes=9)
+    inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None, "padding_mask": None}
     logits = model(inputs)  # (1, 4, 9)
     ```
     """
@@ -327,9 +338,16 @@ class BertSpanClassifier(_BertHead):
 
     Example:
     ```python
-    model = kerasmodels.models.BertSpanClassifier(bert)
-    inputs = {"token_ids": np.array([[101, 7, 102, 8, 9, 102]]), "padding_mask": None,
-              "segment_ids": np.array([[0, 0, 0, 1, 1, 1]])}
+    import numpy as np
+    from kerasmodels import models
+
+    bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
+    model = models.BertSpanClassifier(bert)
+    inputs = {
+        "token_ids": np.array([[101, 7, 102, 8, 9, 102]]),
+        "segment_ids": np.array([[0, 0, 0, 1, 1, 1]]),
+        "padding_mask": None,
+    }
     model(inputs)["start"]  # (1, 6)
     ```
     """

@@ -59,7 +59,10 @@ def dcgan_generator(
 
     Example:
     ```python
-    generator = kerasmodels.models.dcgan_generator((28, 28, 1), latent_dim=100)
+    import keras
+    from kerasmodels import models
+
+    generator = models.dcgan_generator((28, 28, 1), latent_dim=100)
     images = generator(keras.random.normal((2, 100)))  # (2, 28, 28, 1)
     ```
     """
@@ -137,7 +140,10 @@ def dcgan_discriminator(
 
     Example:
     ```python
-    discriminator = kerasmodels.models.dcgan_discriminator((28, 28, 1))
+    import keras
+    from kerasmodels import models
+
+    discriminator = models.dcgan_discriminator((28, 28, 1))
     logits = discriminator(keras.ops.ones((2, 28, 28, 1)))  # (2, 1)
     ```
     """

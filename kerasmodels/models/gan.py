@@ -115,16 +115,23 @@ class GAN(ChecksInputs, PortableModel):
 
     Example:
     ```python
-    generator = mlp_generator((28, 28, 1), latent_dim=100)
-    discriminator = maxout_discriminator((28, 28, 1))
-    gan = GAN(generator, discriminator, latent_dim=100)
+    import keras
+    import numpy as np
+    from kerasmodels import models
+
+    gan = models.GAN(
+        models.mlp_generator((28, 28, 1), latent_dim=100),
+        models.maxout_discriminator((28, 28, 1)),
+        latent_dim=100,
+    )
     gan.compile(
         optimizer={
             "generator": keras.optimizers.Adam(2e-4, beta_1=0.5),
             "discriminator": keras.optimizers.Adam(2e-4, beta_1=0.5),
         }
     )
-    gan.fit(images, batch_size=100, epochs=50)  # images in [-1, 1]
+    images = np.random.default_rng(0).uniform(-1, 1, (1000, 28, 28, 1))  # yours, in [-1, 1]
+    gan.fit(images, batch_size=100, epochs=50)
     samples = gan.generate(16, seed=1)  # (16, 28, 28, 1)
     ```
     """

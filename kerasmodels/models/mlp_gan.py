@@ -51,7 +51,10 @@ def mlp_generator(
 
     Example:
     ```python
-    generator = mlp_generator((28, 28, 1), latent_dim=100)
+    import keras
+    from kerasmodels import models
+
+    generator = models.mlp_generator((28, 28, 1), latent_dim=100)
     generator(keras.random.normal((16, 100)))  # (16, 28, 28, 1)
     ```
     """
@@ -97,7 +100,10 @@ def maxout_discriminator(
 
     Example:
     ```python
-    discriminator = maxout_discriminator((28, 28, 1))
+    import keras
+    from kerasmodels import models
+
+    discriminator = models.maxout_discriminator((28, 28, 1))
     discriminator(keras.ops.zeros((16, 28, 28, 1)))  # (16, 1)
     ```
     """

@@ -83,7 +83,10 @@ class ResNet(KeepsFrozenLayers, ChecksInputs, keras.Model):
 
     Example:
     ```python
-    model = kerasmodels.models.ResNet(20, stem="cifar")
+    import keras
+    from kerasmodels import models
+
+    model = models.ResNet(20, stem="cifar")
     logits = model(keras.random.normal((2, 32, 32, 3)))  # (2, 10)
     model.count_params()  # 271098, of which 269722 are trained
     ```
@@ -261,8 +264,13 @@ class ResNet(KeepsFrozenLayers, ChecksInputs, keras.Model):
 
         Example:
         ```python
+        import keras
+        from kerasmodels import models
+
+        resnet = models.ResNet(18)
         extractor = resnet.feature_extractor(["stage3", "stage4"])
-        features = extractor(images)["stage4"]
+        images = keras.random.normal((1, 224, 224, 3))
+        features = extractor(images)["stage4"]  # (1, 7, 7, 512)
         ```
         """
         names = list(self._levels) if levels is None else list(levels)

@@ -54,8 +54,9 @@ class BertSentenceEncoder(_BertHead):
 
     Example:
     ```python
-    encoder = kerasmodels.models.BertSentenceEncoder.from_preset(
-        "hf://sentence-transformers/all-MiniLM-L6-v2")
+    from kerasmodels import models
+
+    encoder = models.BertSentenceEncoder.from_preset("hf://sentence-transformers/all-MiniLM-L6-v2")
     texts = ["A cat sits on the mat.", "There is a cat.", "Rates were cut by a quarter point."]
     vectors = encoder.embed(texts)  # (3, 384)
     vectors @ vectors.T  # cosines

@@ -92,10 +92,16 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
 
     Example:
     ```python
-    model = kerasmodels.models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64,
-                                           intermediate_dim=256)
-    inputs = {"encoder_token_ids": np.array([[5, 6, 7]]), "encoder_padding_mask": None,
-              "decoder_token_ids": np.array([[1, 8, 9]]), "decoder_padding_mask": None}
+    import numpy as np
+    from kerasmodels import models
+
+    model = models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    inputs = {
+        "encoder_token_ids": np.array([[5, 6, 7]]),
+        "encoder_padding_mask": None,
+        "decoder_token_ids": np.array([[1, 8, 9]]),
+        "decoder_padding_mask": None,
+    }
     logits = model(inputs)  # (1, 3, 1000)
     ids = model.generate(inputs, max_length=20)  # (1, 20)
     ```

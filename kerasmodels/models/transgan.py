@@ -72,8 +72,10 @@ def transgan_generator(
 
     Example:
     ```python
-    generator = kerasmodels.models.transgan_generator((32, 32, 3), hidden_dim=64,
-                                                      num_layers=(1, 1, 1))
+    import keras
+    from kerasmodels import models
+
+    generator = models.transgan_generator((32, 32, 3), hidden_dim=64, num_layers=(1, 1, 1))
     images = generator(keras.random.normal((2, 256)))  # (2, 32, 32, 3)
     ```
     """
@@ -155,8 +157,10 @@ def transgan_discriminator(
 
     Example:
     ```python
-    discriminator = kerasmodels.models.transgan_discriminator((32, 32, 3), hidden_dim=64,
-                                                              num_layers=2)
+    import keras
+    from kerasmodels import models
+
+    discriminator = models.transgan_discriminator((32, 32, 3), hidden_dim=64, num_layers=2)
     logits = discriminator(keras.ops.ones((2, 32, 32, 3)))  # (2, 1)
     ```
     """

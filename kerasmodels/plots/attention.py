@@ -39,18 +39,31 @@ def attention_map(scores, query_tokens=None, key_tokens=None, title=None, heads=
             positions, or if there are no such `heads`.
 
     Example:
-        >>> import numpy as np
-        >>> from kerasmodels import plots
-        >>> weights = np.full((8, 3, 4), 0.25)  # 8 heads, 3 queries, 4 keys
-        >>> figure = plots.attention_map(weights, ["das", "ist", "gut"], ["it", "is", "fine", "."])
-        >>> figure.savefig("attention.png")
+    ```python
+    import numpy as np
+    from kerasmodels import plots
 
-        With a model, the last layer's cross-attention of the first sentence of a batch:
+    weights = np.full((8, 3, 4), 0.25)  # 8 heads, 3 queries, 4 keys
+    figure = plots.attention_map(weights, ["das", "ist", "gut"], ["it", "is", "fine", "."])
+    figure.savefig("attention.png")
+    ```
 
-        ```python
-        scores = model.attention_scores(inputs)["cross"][-1][0]
-        plots.attention_map(scores, query_tokens=phonemes, key_tokens=letters)
-        ```
+    With a model, the last layer's cross-attention of the first sentence of a batch:
+
+    ```python
+    import numpy as np
+    from kerasmodels import models, plots
+
+    model = models.Transformer(1000, num_layers=2, num_heads=4, hidden_dim=64, intermediate_dim=256)
+    inputs = {
+        "encoder_token_ids": np.array([[5, 6, 7]]),
+        "encoder_padding_mask": None,
+        "decoder_token_ids": np.array([[1, 8, 9]]),
+        "decoder_padding_mask": None,
+    }
+    scores = model.attention_scores(inputs)["cross"][-1][0]  # (4, 3, 3)
+    figure = plots.attention_map(scores, ["das", "ist", "gut"], ["it", "is", "fine"])
+    ```
 
     Vaswani et al. 2017, figures 3 to 5, show such weights.
     """
@@ -155,8 +168,11 @@ def position_table(positions, length=64, hidden_dim=128, title="Position encodin
         ValueError: if the table does not have rank 2, or `length` or `hidden_dim` is not positive.
 
     Example:
-        >>> from kerasmodels import layers, plots
-        >>> figure = plots.position_table(layers.PositionalEncoding(), length=50, hidden_dim=128)
+    ```python
+    from kerasmodels import layers, plots
+
+    figure = plots.position_table(layers.PositionalEncoding(), length=50, hidden_dim=128)
+    ```
 
     Vaswani et al. 2017, section 3.5.
     """

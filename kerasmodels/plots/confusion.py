@@ -54,9 +54,12 @@ def confusion_matrix(labels, predictions, class_names=None, title=None):
             is negative or has no name.
 
     Example:
-        >>> from kerasmodels import plots
-        >>> figure = plots.confusion_matrix([0, 0, 1, 1], [0, 1, 1, 1], ["cat", "dog"])
-        >>> figure.savefig("confusion.png")
+    ```python
+    from kerasmodels import plots
+
+    figure = plots.confusion_matrix([0, 0, 1, 1], [0, 1, 1, 1], ["cat", "dog"])
+    figure.savefig("confusion.png")
+    ```
     """
     matrix, class_names = _counted(labels, predictions, class_names)
     count = len(class_names)

@@ -43,9 +43,12 @@ def grad_cam_map(model, image, class_index=None, layer=None):
 
     Example:
     ```python
-    resnet = kerasmodels.models.ResNet(50)
-    image = keras.random.normal((224, 224, 3))
-    where = kerasmodels.plots.grad_cam_map(resnet, image)  # (7, 7)
+    import keras
+    from kerasmodels import models, plots
+
+    resnet = models.ResNet(8, stem="cifar")
+    image = keras.random.normal((32, 32, 3))
+    where = plots.grad_cam_map(resnet, image)  # (8, 8)
     ```
     """
     return _grad_cam(model, _one_image(image), class_index, layer)[0]
@@ -72,8 +75,13 @@ def grad_cam(model, image, class_index=None, layer=None, title=None):
 
     Example:
     ```python
-    figure = kerasmodels.plots.grad_cam(resnet, image, class_index=281)
-    figure.savefig("tabby.png")
+    import keras
+    from kerasmodels import models, plots
+
+    resnet = models.ResNet(8, stem="cifar")
+    image = keras.random.normal((32, 32, 3))
+    figure = plots.grad_cam(resnet, image, class_index=3)
+    figure.savefig("cat.png")
     ```
     """
     image = _one_image(image)
@@ -104,7 +112,12 @@ def saliency_map(model, image, class_index=None):
 
     Example:
     ```python
-    slope = kerasmodels.plots.saliency_map(resnet, image)  # (224, 224)
+    import keras
+    from kerasmodels import models, plots
+
+    resnet = models.ResNet(8, stem="cifar")
+    image = keras.random.normal((32, 32, 3))
+    slope = plots.saliency_map(resnet, image)  # (32, 32)
     ```
     """
     return _saliency(model, _one_image(image), class_index)[0]
@@ -127,7 +140,12 @@ def saliency(model, image, class_index=None, title=None):
 
     Example:
     ```python
-    figure = kerasmodels.plots.saliency(resnet, image)
+    import keras
+    from kerasmodels import models, plots
+
+    resnet = models.ResNet(8, stem="cifar")
+    image = keras.random.normal((32, 32, 3))
+    figure = plots.saliency(resnet, image)
     figure.savefig("saliency.png")
     ```
     """

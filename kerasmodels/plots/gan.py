@@ -28,6 +28,18 @@ def gan_1d_state(gan, count=10_000, grid=None, seed=0):
 
     Example:
     ```python
+    import numpy as np
+    from kerasmodels import models, plots
+
+    gan = models.GAN(
+        models.mlp_generator((1,), latent_dim=1, hidden_units=(16, 16), output_activation="linear"),
+        models.maxout_discriminator((1,), units=(16,)),
+        latent_dim=1,
+        noise="uniform",
+    )
+    gan.compile(optimizer={"generator": "adam", "discriminator": "adam"})
+    data = np.random.default_rng(0).normal(4.0, 1.5, (1000, 1))
+
     states = {"before": plots.gan_1d_state(gan)}
     gan.fit(data, epochs=10)
     states["after"] = plots.gan_1d_state(gan)
@@ -80,6 +92,18 @@ def gan_1d(states, data, title=None):
 
     Example:
     ```python
+    import numpy as np
+    from kerasmodels import models, plots
+
+    gan = models.GAN(
+        models.mlp_generator((1,), latent_dim=1, hidden_units=(16, 16), output_activation="linear"),
+        models.maxout_discriminator((1,), units=(16,)),
+        latent_dim=1,
+        noise="uniform",
+    )
+    gan.compile(optimizer={"generator": "adam", "discriminator": "adam"})
+    data = np.random.default_rng(0).normal(4.0, 1.5, (1000, 1))
+
     states = {"before": plots.gan_1d_state(gan)}
     gan.fit(data, epochs=10)
     figure = plots.gan_1d({**states, "after": gan}, data)

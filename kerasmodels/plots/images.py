@@ -25,10 +25,13 @@ def image_grid(images, columns=None, value_range=None, title=None):
         ValueError: If `images` has another shape or is empty.
 
     Example:
-        >>> import numpy as np
-        >>> from kerasmodels import plots
-        >>> figure = plots.image_grid(np.random.rand(12, 28, 28), columns=6)
-        >>> figure.savefig("samples.png")
+    ```python
+    import numpy as np
+    from kerasmodels import plots
+
+    figure = plots.image_grid(np.random.rand(12, 28, 28), columns=6)
+    figure.savefig("samples.png")
+    ```
     """
     return _show(tile_images(keras.ops.convert_to_numpy(images), columns, value_range), title)
 
@@ -58,8 +61,10 @@ def filters(model, layer=None, columns=None, title=None):
 
     Example:
     ```python
-    resnet = kerasmodels.models.ResNet(50)
-    figure = kerasmodels.plots.filters(resnet)  # the 64 filters of 7 x 7 x 3
+    from kerasmodels import models, plots
+
+    resnet = models.ResNet(18)
+    figure = plots.filters(resnet)  # the 64 filters of 7 x 7 x 3
     ```
     """
     kernel = _kernel(model, layer) if isinstance(model, keras.layers.Layer) else to_numpy(model)

@@ -26,9 +26,15 @@ def residual_responses(responses, title=None):
 
     Example:
     ```python
+    import keras
+    from kerasmodels import models, plots
+
+    images = keras.random.normal((8, 32, 32, 3))
+    resnet = models.ResNet(20, stem="cifar")
+    plain = models.ResNet(20, stem="cifar", shortcut=None)
     nets = {"plain-20": plain, "ResNet-20": resnet}
     responses = {name: net.layer_responses(images) for name, net in nets.items()}
-    figure = kerasmodels.plots.residual_responses(responses)
+    figure = plots.residual_responses(responses)
     ```
     """
     if not responses:

@@ -24,10 +24,13 @@ def schedule(schedules, num_steps, title="Learning rate"):
             callable nor a number.
 
     Example:
-        >>> from kerasmodels import plots, training
-        >>> figure = plots.schedule(
-        ...     {f"d = {d}": training.WarmupInverseSqrt(d) for d in (256, 512)}, num_steps=20000
-        ... )
+    ```python
+    from kerasmodels import plots, training
+
+    figure = plots.schedule(
+        {f"d = {d}": training.WarmupInverseSqrt(d) for d in (256, 512)}, num_steps=20000
+    )
+    ```
 
     Vaswani et al. 2017, section 5.3, equation 3.
     """
@@ -80,9 +83,12 @@ def learning_curves(history, metrics=None, title=None):
         ValueError: if nothing was logged, or a metric is asked for that was not.
 
     Example:
-        >>> from kerasmodels import plots
-        >>> figure = plots.learning_curves({"loss": [3.1, 1.2, 0.8], "val_loss": [2.0, 1.1, 1.0]})
-        >>> figure.savefig("learning_curves.png")
+    ```python
+    from kerasmodels import plots
+
+    figure = plots.learning_curves({"loss": [3.1, 1.2, 0.8], "val_loss": [2.0, 1.1, 1.0]})
+    figure.savefig("learning_curves.png")
+    ```
     """
     first, history = _read_history(history)
     logged = list(dict.fromkeys(key.removeprefix("val_") for key, log in history.items() if log))
@@ -140,12 +146,15 @@ def training_curves(runs, metric="loss", error=False, steps_per_epoch=None, titl
             positive, or `error` is asked for and the metric is not between 0 and 1.
 
     Example:
-        >>> from kerasmodels import plots
-        >>> runs = {
-        ...     "plain-20": {"accuracy": [0.5, 0.7], "val_accuracy": [0.4, 0.6]},
-        ...     "plain-56": {"accuracy": [0.3, 0.5], "val_accuracy": [0.2, 0.4]},
-        ... }
-        >>> figure = plots.training_curves(runs, "accuracy", error=True, steps_per_epoch=391)
+    ```python
+    from kerasmodels import plots
+
+    runs = {
+        "plain-20": {"accuracy": [0.5, 0.7], "val_accuracy": [0.4, 0.6]},
+        "plain-56": {"accuracy": [0.3, 0.5], "val_accuracy": [0.2, 0.4]},
+    }
+    figure = plots.training_curves(runs, "accuracy", error=True, steps_per_epoch=391)
+    ```
     """
     if not runs:
         raise ValueError("`runs` must hold at least one run. Received: none")

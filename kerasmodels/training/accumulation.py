@@ -50,9 +50,14 @@ class GradientAccumulation(ChecksInputs, PortableModel):
 
     Example:
     ```python
-    training = GradientAccumulation(model, steps=4)
-    training.compile("adam", loss=kerasmodels.training.SmoothedCrossEntropy())
-    training.fit(inputs, targets, batch_size=128)  # computes on 32 rows at a time
+    import keras
+    import numpy as np
+    from kerasmodels import training
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    accumulation = training.GradientAccumulation(model, steps=4)
+    accumulation.compile("adam", loss="mse")
+    accumulation.fit(np.ones((256, 8)), np.ones((256, 3)), batch_size=128)  # 32 rows at a time
     model.save("model.keras")
     ```
     """

@@ -10,9 +10,12 @@ their number of rows. Everything is computed in float32.
 
 Example:
 ```python
+import keras
+from kerasmodels import training
+
 real, fake = keras.ops.array([[2.0], [1.0]]), keras.ops.array([[-1.0], [0.5]])
-binary_discriminator_loss(real, fake)  # equals -value_function(real, fake)
-non_saturating_generator_loss(fake)
+training.binary_discriminator_loss(real, fake)  # equals -value_function(real, fake)
+training.non_saturating_generator_loss(fake)
 ```
 """
 
@@ -171,8 +174,13 @@ def gradient_penalty(discriminator, real, fake, mix):
 
     Example:
     ```python
+    import keras
+    from kerasmodels import models, training
+
+    critic = models.dcgan_discriminator((28, 28, 1), filters=8)
+    real, fake = keras.ops.ones((4, 28, 28, 1)), keras.ops.zeros((4, 28, 28, 1))
     mix = keras.random.uniform((len(real),), seed=1)
-    penalty = 10.0 * gradient_penalty(lambda x: critic(x, training=True), real, fake, mix)
+    penalty = 10.0 * training.gradient_penalty(critic, real, fake, mix)
     ```
     """
     mix = ops.reshape(mix, (-1, *[1] * (len(real.shape) - 1)))  # (batch, 1, ...)
@@ -203,7 +211,12 @@ class ValueFunction(keras.metrics.Mean):
 
     Example:
     ```python
-    metric = kerasmodels.training.ValueFunction()
+    import numpy as np
+    from kerasmodels import models, training
+
+    discriminator = models.maxout_discriminator((28, 28, 1))
+    images, samples = np.zeros((16, 28, 28, 1)), np.ones((16, 28, 28, 1))
+    metric = training.ValueFunction()
     metric.update_state(discriminator(images), discriminator(samples))
     metric.result()  # -1.386 = -log 4 if nothing gives the samples away
     ```
@@ -233,7 +246,12 @@ class JensenShannon(ValueFunction):
 
     Example:
     ```python
-    metric = kerasmodels.training.JensenShannon()
+    import numpy as np
+    from kerasmodels import models, training
+
+    discriminator = models.maxout_discriminator((28, 28, 1))
+    images, samples = np.zeros((16, 28, 28, 1)), np.ones((16, 28, 28, 1))
+    metric = training.JensenShannon()
     metric.update_state(discriminator(images), discriminator(samples))
     metric.result()  # 0 if nothing gives the samples away, log 2 = 0.693 if everything does
     ```

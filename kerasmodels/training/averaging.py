@@ -42,9 +42,15 @@ class KeepLastCheckpoints(keras.callbacks.Callback):
 
     Example:
     ```python
-    checkpoints = kerasmodels.training.KeepLastCheckpoints("run/checkpoints", keep=5)
-    model.fit(data, epochs=20, callbacks=[checkpoints])
-    kerasmodels.training.average_checkpoints(checkpoints.paths, model)
+    import keras
+    import numpy as np
+    from kerasmodels import training
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    model.compile("adam", loss="mse")
+    checkpoints = training.KeepLastCheckpoints("run/checkpoints", keep=5)
+    model.fit(np.ones((64, 8)), np.ones((64, 3)), epochs=20, callbacks=[checkpoints])
+    training.average_checkpoints(checkpoints.paths, model)
     ```
     """
 
@@ -118,8 +124,15 @@ def average_checkpoints(paths, target):
 
     Example:
     ```python
-    average_checkpoints(["epoch-00019.weights.h5", "epoch-00020.weights.h5"], model)
-    average_checkpoints(checkpoints.paths, "averaged.weights.h5")
+    import keras
+    from kerasmodels import training
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    paths = ["epoch-00019.weights.h5", "epoch-00020.weights.h5"]
+    for path in paths:
+        model.save_weights(path)  # as a training does, epoch by epoch
+    training.average_checkpoints(paths, model)
+    training.average_checkpoints(paths, "averaged.weights.h5")
     ```
     """
     paths = [pathlib.Path(path) for path in paths]

@@ -48,11 +48,25 @@ class GenerationCallback(keras.callbacks.Callback):
 
     Example:
     ```python
-    generation = kerasmodels.training.GenerationCallback(
-        validation_data, metrics=[kerasmodels.training.ErrorRate("token")], max_length=24
+    import keras
+    from kerasmodels import data, models, training
+
+    words, sounds = ["cat", "hat", "that"], ["K AE T", "HH AE T", "DH AE T"]
+    letters, phonemes = data.Vocabulary.build(words), data.Vocabulary.build(sounds, unit="word")
+    pairs = data.BucketedPairs(letters.encode_batch(words), phonemes.encode_batch(sounds))
+    model = models.Transformer(
+        (letters.vocabulary_size, phonemes.vocabulary_size),
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=32,
+        intermediate_dim=64,
+    )
+    model.compile("adam", training.SmoothedCrossEntropy())
+    generation = training.GenerationCallback(
+        pairs, metrics=[training.ErrorRate("token")], max_length=24
     )
     stopping = keras.callbacks.EarlyStopping("val_per", mode="min", patience=3)
-    model.fit(data, epochs=20, callbacks=[generation, stopping])
+    model.fit(pairs, epochs=20, callbacks=[generation, stopping])
     ```
     """
 

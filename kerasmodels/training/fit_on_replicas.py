@@ -32,14 +32,21 @@ class FitOnReplicas(BuildsFromChosenBatch):
 
     Example:
     ```python
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    from kerasmodels import training
+
+
     class Net(training.FitOnReplicas, keras.Model):
         pass
+
 
     with tf.distribute.MultiWorkerMirroredStrategy().scope():
         x = keras.Input((8,))
         model = Net(x, keras.layers.Dense(1)(x))
         model.compile("sgd", "mse")
-        model.fit(inputs, targets, batch_size=64)
+        model.fit(np.ones((256, 8)), np.ones((256, 1)), batch_size=64)
     ```
     """
 

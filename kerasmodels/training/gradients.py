@@ -62,18 +62,23 @@ def value_and_grad(fn, variables):
 
     Example:
     ```python
+    import keras
+    from kerasmodels import training
+
     dense = keras.layers.Dense(1)
     x = keras.random.normal((8, 3), seed=1)
     dense.build(x.shape)
-    loss, gradients = value_and_grad(
+    loss, gradients = training.value_and_grad(
         lambda: keras.ops.mean(dense(x) ** 2), dense.trainable_variables
     )
 
+
     def penalty():  # a gradient penalty: the gradient's own gradient
-        _, (slope,) = value_and_grad(lambda x: keras.ops.sum(dense(x)), [x])
+        _, (slope,) = training.value_and_grad(lambda x: keras.ops.sum(dense(x)), [x])
         return keras.ops.mean((keras.ops.norm(slope, axis=-1) - 1) ** 2)
 
-    loss, gradients = value_and_grad(penalty, dense.trainable_variables)
+
+    loss, gradients = training.value_and_grad(penalty, dense.trainable_variables)
     ```
     """
     return _BACKENDS[keras.backend.backend()](fn, _check_variables(variables))

@@ -175,11 +175,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Example:
     ```python
-    loss = kerasmodels.training.SmoothedCrossEntropy(label_smoothing=0.1)
+    import numpy as np
+    from kerasmodels import training
+
+    loss = training.SmoothedCrossEntropy(label_smoothing=0.1)
     targets = np.array([[3, 1, 2, 0], [2, 2, 0, 0]])
     logits = np.zeros((2, 4, 5), "float32")
     loss(targets, logits)  # log(5) = 1.6094
-    model.compile("adam", loss=loss)
     ```
     """
 

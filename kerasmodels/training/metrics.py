@@ -68,7 +68,10 @@ class TokenLoss(_TokenMean):
 
     Example:
     ```python
-    metric = kerasmodels.training.TokenLoss()
+    import numpy as np
+    from kerasmodels import training
+
+    metric = training.TokenLoss()
     metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
     float(metric.result())  # log(4) = 1.3863
     ```
@@ -104,7 +107,10 @@ class Perplexity(_TokenMean):
 
     Example:
     ```python
-    metric = kerasmodels.training.Perplexity()
+    import numpy as np
+    from kerasmodels import training
+
+    metric = training.Perplexity()
     metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
     float(metric.result())  # 4: a uniform guess among 4 classes
     ```
@@ -135,7 +141,10 @@ class MaskedAccuracy(_TokenMean):
 
     Example:
     ```python
-    metric = kerasmodels.training.MaskedAccuracy()
+    import numpy as np
+    from kerasmodels import training
+
+    metric = training.MaskedAccuracy()
     logits = np.array([[[0, 1, 0], [0, 1, 0], [0, 1, 0]]], "float32")
     metric.update_state(np.array([[1, 2, 0]]), logits)
     float(metric.result())  # 0.5

@@ -27,7 +27,17 @@ class NonFiniteGuard(keras.callbacks.Callback):
 
     Example:
     ```python
-    guard = kerasmodels.training.NonFiniteGuard()
+    import numpy as np
+    from kerasmodels import models, training
+
+    gan = models.GAN(
+        models.mlp_generator((28, 28, 1), latent_dim=100),
+        models.maxout_discriminator((28, 28, 1)),
+        latent_dim=100,
+    )
+    gan.compile(optimizer={"generator": "adam", "discriminator": "adam"})
+    images = np.random.default_rng(0).uniform(-1, 1, (256, 28, 28, 1))
+    guard = training.NonFiniteGuard()
     gan.fit(images, epochs=100, callbacks=[guard])
     if guard.stopped:
         print(guard.stopped)  # `g_loss` is nan at epoch 3, batch 20: training was stopped. ...

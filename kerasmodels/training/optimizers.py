@@ -111,7 +111,11 @@ class AdamW(_SelectiveWeightDecay, KerasAdamW):
 
     Example:
     ```python
-    optimizer = kerasmodels.training.AdamW(1e-4, weight_decay=0.01, global_clipnorm=1.0)
+    import keras
+    from kerasmodels import training
+
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    optimizer = training.AdamW(1e-4, weight_decay=0.01, global_clipnorm=1.0)
     model.compile(optimizer, loss="mse")
     ```
     """
@@ -209,14 +213,19 @@ class SGD(_SelectiveWeightDecay, KerasSGD):
     counts from 0: hence the 31,999.
 
     ```python
+    import keras
+    from kerasmodels import training
+
     rate = keras.optimizers.schedules.PiecewiseConstantDecay([31_999, 47_999], [0.1, 0.01, 0.001])
-    optimizer = kerasmodels.training.SGD(rate, momentum=0.9, weight_decay=1e-4)
+    optimizer = training.SGD(rate, momentum=0.9, weight_decay=1e-4)
     ```
 
     For 110 layers the paper warms up at 0.01 until the training error is below 80 %, which took
     about 400 steps:
 
     ```python
+    import keras
+
     rate = keras.optimizers.schedules.PiecewiseConstantDecay(
         [399, 31_999, 47_999], [0.01, 0.1, 0.01, 0.001]
     )

@@ -56,7 +56,12 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
 
     Example:
     ```python
-    class Regression(kerasmodels.training.PortableModel):
+    import keras
+    import numpy as np
+    from kerasmodels import training
+
+
+    class Regression(training.PortableModel):
         def __init__(self):
             super().__init__()
             self.dense = keras.layers.Dense(1)
@@ -75,6 +80,7 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
             self.loss_tracker.update_state(loss)
             return {"loss": self.loss_tracker.result()}
 
+
     model = Regression()
     model.compile("adam")
     model.fit(np.ones((8, 3)), np.ones((8, 1)))
@@ -83,9 +89,31 @@ class PortableModel(FitOnReplicas, KeepsState, keras.Model):
     Several optimizers have names; each is built for the attribute of its name:
 
     ```python
+    import keras
+    import numpy as np
+    from kerasmodels import training
+
+
+    class Game(training.PortableModel):
+        def __init__(self):
+            super().__init__()
+            self.generator = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            self.discriminator = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+
+        def training_step(self, data):
+            def loss_fn():
+                return keras.ops.mean(self.discriminator(self.generator(data)))
+
+            weights = self.generator.trainable_variables
+            loss = self.minimize(loss_fn, weights, optimizer="generator")
+            weights = self.discriminator.trainable_variables
+            self.minimize(lambda: -loss_fn(), weights, optimizer="discriminator")
+            return {"loss": loss}
+
+
+    gan = Game()
     gan.compile(optimizer={"generator": "adam", "discriminator": keras.optimizers.SGD(0.1)})
-    # in the step:
-    self.minimize(loss_fn, self.generator.trainable_variables, optimizer="generator")
+    gan.fit(np.ones((8, 2)))
     ```
     """
 

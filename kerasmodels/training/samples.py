@@ -26,7 +26,11 @@ def tile_images(images, columns=None, value_range=None, gap=1):
 
     Example:
     ```python
-    picture = kerasmodels.training.tile_images(gan.generate(64), columns=8, value_range=(-1, 1))
+    import numpy as np
+    from kerasmodels import training
+
+    images = np.random.default_rng(0).uniform(-1, 1, (64, 28, 28, 1))
+    picture = training.tile_images(images, columns=8, value_range=(-1, 1))
     ```
     """
     images = keras.ops.convert_to_numpy(images)
@@ -88,7 +92,17 @@ class SampleGrid(keras.callbacks.Callback):
 
     Example:
     ```python
-    grid = kerasmodels.training.SampleGrid("runs/digits", every=5)
+    import numpy as np
+    from kerasmodels import models, training
+
+    gan = models.GAN(
+        models.mlp_generator((28, 28, 1), latent_dim=100),
+        models.maxout_discriminator((28, 28, 1)),
+        latent_dim=100,
+    )
+    gan.compile(optimizer={"generator": "adam", "discriminator": "adam"})
+    images = np.random.default_rng(0).uniform(-1, 1, (256, 28, 28, 1))
+    grid = training.SampleGrid("runs/digits", every=5)
     gan.fit(images, epochs=100, callbacks=[grid])
     ```
     """

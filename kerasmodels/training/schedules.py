@@ -86,7 +86,10 @@ class WarmupInverseSqrt(_Schedule):
 
     Example:
     ```python
-    schedule = kerasmodels.training.WarmupInverseSqrt(512, warmup_steps=4000)
+    import keras
+    from kerasmodels import training
+
+    schedule = training.WarmupInverseSqrt(512, warmup_steps=4000)
     float(schedule(4000))  # 6.9877e-4
     optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
     ```
@@ -138,7 +141,9 @@ class WarmupLinear(_Schedule):
 
     Example:
     ```python
-    schedule = kerasmodels.training.WarmupLinear(1e-4, warmup_steps=10_000, total_steps=1_000_000)
+    from kerasmodels import training
+
+    schedule = training.WarmupLinear(1e-4, warmup_steps=10_000, total_steps=1_000_000)
     float(schedule(10_000))  # 1e-4
     ```
     """
@@ -201,8 +206,10 @@ class LinearCooldown(_Schedule):
 
     Example:
     ```python
-    schedule = kerasmodels.training.WarmupInverseSqrt(128, warmup_steps=2000)
-    schedule = kerasmodels.training.LinearCooldown(schedule, 20_000, cooldown_steps=5_000)
+    from kerasmodels import training
+
+    schedule = training.WarmupInverseSqrt(128, warmup_steps=2000)
+    schedule = training.LinearCooldown(schedule, 20_000, cooldown_steps=5_000)
     ```
     """
 

@@ -75,10 +75,12 @@ class Bleu:
 
     Example:
     ```python
-    metric = kerasmodels.training.Bleu()
+    from kerasmodels import training
+
+    metric = training.Bleu()
     metric.update_state(["a b c d e"], ["a b c d e f g"])
     metric.result()  # 67.03
-    metric.signature  # "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:..."
+    print(metric.signature)  # nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...
     ```
     """
 
@@ -183,7 +185,9 @@ class ErrorRate:
 
     Example:
     ```python
-    metric = kerasmodels.training.ErrorRate("token")
+    from kerasmodels import training
+
+    metric = training.ErrorRate("token")
     metric.update_state([["K", "AE", "T"]], [[["K", "AH", "T"], ["K", "AE", "T", "S"]]])
     metric.result()  # 0.3333
     ```
