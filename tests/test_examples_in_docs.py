@@ -37,6 +37,7 @@ BACKENDS = {
     "export/images.py image_classifier": SAVED_MODEL,
     "export/text.py text_model": SAVED_MODEL,
     "training/fit_on_replicas.py FitOnReplicas": ("tensorflow",),
+    "training/portable.py PortableModel 1": ("jax", "torch"),
     "README: Several devices, a cluster, a TPU 1": ("tensorflow",),
     "README: Several devices, a cluster, a TPU 2": ("jax",),
     "README: Several devices, a cluster, a TPU 3": ("jax",),
@@ -256,7 +257,8 @@ def surroundings(tmp_path, monkeypatch, hub):
 
         from tests.kit.replicas import two_replicas
 
-        monkeypatch.setattr(tf.distribute, "MirroredStrategy", two_replicas)
+        strategy = two_replicas()
+        monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: strategy)
     before = keras.distribution.distribution(), keras.config.image_data_format()
     yield tmp_path
     keras.distribution.set_distribution(before[0])

@@ -5,7 +5,7 @@ import contextlib
 import keras
 from keras import ops, tree
 
-from kerasmodels.export.inputs import dimensions_of, masks_of, names_of, with_masks
+from kerasmodels.export.inputs import dimensions_of, masks_of, names_of, pad_id_of, with_masks
 from kerasmodels.training.input_checks import assert_ids
 
 
@@ -45,7 +45,7 @@ class Archive:
         """
         import tensorflow as tf
 
-        pad_id = getattr(self.model, "generation", {}).get("pad_id", 0)
+        pad_id = pad_id_of(self.model)
         limits = getattr(self.model, "input_limits", None)
         names = names_of(specs)
         tensor_specs = tree.map_structure(

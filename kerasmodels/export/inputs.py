@@ -50,6 +50,22 @@ def masks_of(specs):
     return masks if all(_ids_of(mask) in specs for mask in masks) else []
 
 
+def pad_id_of(model):
+    """The id of padding: what the model generates with says it, else its tokenizer; else it is 0.
+
+    Args:
+        model: A model, which may have `token_rules`, `generation` or a `tokenizer`.
+
+    Returns:
+        An integer.
+    """
+    rules = getattr(model, "token_rules", None)
+    if rules is not None:
+        return rules.pad_id
+    generation = getattr(model, "generation", {})
+    return generation.get("pad_id", getattr(getattr(model, "tokenizer", None), "pad_id", 0))
+
+
 def _ids_of(mask):
     return mask.removesuffix("padding_mask") + "token_ids"
 

@@ -194,7 +194,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if cache_index is not None:
             # The cache is longer than what has been written: what lies ahead is not there yet.
             seen = causal_mask(target, source, start_index=cache_index)
-            attention_mask = combine_masks(attention_mask, seen[None, None])
+            attention_mask = combine_masks(attention_mask, ops.expand_dims(seen, (0, 1)))
             use_causal_mask = False
 
         dropout_active = bool(training) and self.dropout > 0
@@ -205,11 +205,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 return self._project(keep_rows(out, own_rows(query_mask)))
             start = 0 if cache_index is None else cache_index
             near = window_mask(target, source, self.window, start_index=start)
-            attention_mask = combine_masks(attention_mask, near[None, None])
+            attention_mask = combine_masks(attention_mask, ops.expand_dims(near, (0, 1)))
 
         # `rows`: which queries have a key at all, (batch, target, heads), axes may be 1. Only a
         # causal mask leaves each its own, so that nothing must be mended.
-        mask = None if key_mask is None else key_mask[:, None, None, :]
+        mask = None if key_mask is None else ops.expand_dims(key_mask, (1, 2))
         if attention_mask is not None:
             if use_causal_mask:
                 attention_mask = combine_masks(attention_mask, causal_mask(target, source))
@@ -223,7 +223,7 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = None
         if return_attention_scores or dropout_active:
             if use_causal_mask:
-                mask = combine_masks(mask, causal_mask(target, source)[None, None])
+                mask = combine_masks(mask, ops.expand_dims(causal_mask(target, source), (0, 1)))
             out, scores = self._attend_with_scores(q, keys, values, mask, training)
             if return_attention_scores and rows is not None:
                 scores = ops.where(ops.transpose(rows, (0, 2, 1))[..., None], scores, 0.0)

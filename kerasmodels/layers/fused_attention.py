@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasmodels.layers.masks import causal_mask, combine_masks
+
 
 def fused_attention(q, keys, values, mask, scale, is_causal=False):
     """The backend's kernel, also for heads whose values have another size than their keys."""
@@ -15,6 +17,10 @@ def fused_attention(q, keys, values, mask, scale, is_causal=False):
     dtype = q.dtype
     if _lacks_float16_kernel(dtype):
         q, keys, values = (ops.cast(x, "float32") for x in (q, keys, values))
+    if is_causal and keras.backend.backend() == "tensorflow":
+        # Keras makes this mask too, but with a slice that TFLite refuses.
+        causal = ops.expand_dims(causal_mask(ops.shape(q)[1], ops.shape(keys)[1]), (0, 1))
+        mask, is_causal = combine_masks(mask, causal), False
     out = ops.dot_product_attention(q, keys, values, mask=mask, scale=scale, is_causal=is_causal)
     return ops.cast(out[..., :value_dim], dtype)
 

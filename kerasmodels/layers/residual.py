@@ -212,7 +212,11 @@ class _ResidualBlock(keras.layers.Layer):
         # The identity, or option A: every so many pixels, and zeros for the new channels.
         s, more = self.strides, self.filters * self.expansion - x.shape[self.axis]
         if s > 1:
-            x = x[:, ::s, ::s, :] if self.axis == -1 else x[:, :, ::s, ::s]
+            # The ends of the slices show JAX, where sizes are free (`export`), that what is left is
+            # as large as what a convolution of these strides makes.
+            rows, columns = ops.shape(x)[1:3] if self.axis == -1 else ops.shape(x)[2:]
+            rows, columns = (slice(0, (n - 1) // s * s + 1, s) for n in (rows, columns))
+            x = x[:, rows, columns, :] if self.axis == -1 else x[:, :, rows, columns]
         if more:
             widths = [[0, 0]] * 4
             widths[self.axis] = [0, more]

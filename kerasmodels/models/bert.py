@@ -309,7 +309,9 @@ class Bert(_BertModel):
         states = self._encode(training=False)
         states = [states[i] for i in layers]
         output = states[0] if len(states) == 1 else ops.concatenate(states, axis=-1)
-        return BertFeatures(self.input, output, name=f"{self.name}_features")
+        features = BertFeatures(self.input, output, name=f"{self.name}_features")
+        features.tokenizer = self.tokenizer
+        return features
 
     # === Saving ===
 

@@ -25,6 +25,7 @@ from kerasmodels.layers import (
     Conv2D,
     SymmetricMaxPooling2D,
 )
+from kerasmodels.models.exported import ExportsItself
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 from kerasmodels.models.resnet_sizes import DEFAULTS, SIZES, read_depth
@@ -35,7 +36,7 @@ BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class ResNet(KeepsFrozenLayers, ChecksInputs, keras.Model):
+class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
     """A residual network: images in, logits or features out.
 
     Args:
