@@ -26,9 +26,11 @@ def confusion_counts(labels, predictions, class_names=None):
         ValueError: As `confusion_matrix`.
 
     Example:
-        >>> from kerasmodels import plots
-        >>> plots.confusion_counts([0, 0, 1, 1], [0, 1, 1, 1]).tolist()
-        [[1, 1], [0, 2]]
+    ```python
+    from kerasmodels import plots
+
+    plots.confusion_counts([0, 0, 1, 1], [0, 1, 1, 1])  # [[1, 1], [0, 2]]
+    ```
     """
     return _counted(labels, predictions, class_names)[0]
 
