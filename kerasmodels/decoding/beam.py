@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import integer, number
 from kerasmodels.decoding.protocol import SearchState, run_loop
 from kerasmodels.decoding.search import Search
 from kerasmodels.decoding.top_k import top_k
@@ -69,15 +70,6 @@ class BeamSearch(Search):
     def __init__(
         self, num_beams=4, length_penalty=0.6, length_rule="gnmt", num_return=1, stop_rule=None
     ):
-        if int(num_beams) != num_beams or num_beams < 1:
-            raise ValueError(f"`num_beams` must be an integer >= 1. Received: {num_beams=}")
-        if int(num_return) != num_return or not 1 <= num_return <= num_beams:
-            raise ValueError(
-                f"`num_return` must be an integer in [1, num_beams={num_beams}]. "
-                f"Received: {num_return=}"
-            )
-        if not np.isfinite(length_penalty):
-            raise ValueError(f"`length_penalty` must be a number. Received: {length_penalty=}")
         if length_rule not in ("gnmt", "mean"):
             raise ValueError(
                 f"`length_rule` must be 'gnmt' or 'mean'. Received: length_rule={length_rule!r}"
@@ -86,10 +78,10 @@ class BeamSearch(Search):
             raise ValueError(
                 f"`stop_rule` must be None, 'bound' or 'current'. Received: stop_rule={stop_rule!r}"
             )
-        self.num_beams = num_beams
-        self.length_penalty = length_penalty
+        self.num_beams = integer("num_beams", num_beams)
+        self.length_penalty = number("length_penalty", length_penalty)
         self.length_rule = length_rule
-        self.num_return = num_return
+        self.num_return = integer("num_return", num_return, most=self.num_beams)
         self.stop_rule = stop_rule or ("bound" if length_rule == "gnmt" else "current")
 
     def check(self, vocabulary_size):

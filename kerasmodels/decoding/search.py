@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer, number, positive_number
 from kerasmodels.decoding.protocol import SearchState, run_loop
 from kerasmodels.decoding.top_k import argmax, top_k
 
@@ -164,18 +165,12 @@ class Sampling(SingleSearch):
     """
 
     def __init__(self, temperature=1.0, top_k=None, top_p=None, seed=None):
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"`temperature` must be above 0. Received: temperature={temperature}")
-        if top_k is not None and (int(top_k) != top_k or top_k < 1):
-            raise ValueError(f"`top_k` must be None or an integer >= 1. Received: top_k={top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"`top_p` must be None or in (0, 1]. Received: top_p={top_p}")
-        if seed is not None and (int(seed) != seed or seed < 0):
-            raise ValueError(f"`seed` must be None or an integer >= 0. Received: seed={seed}")
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.seed = seed
+        self.temperature = positive_number("temperature", temperature)
+        self.top_k = None if top_k is None else integer("top_k", top_k)
+        self.top_p = None
+        if top_p is not None:
+            self.top_p = number("top_p", top_p, "a number in (0, 1]", lambda x: 0 < x <= 1)
+        self.seed = None if seed is None else integer("seed", seed, least=0)
 
     def noise(self, batch_size, max_length):
         """One uniform number for every token, so that all backends draw alike."""

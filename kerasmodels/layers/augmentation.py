@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
 from kerasmodels.data_format import standardize_data_format
 
 
@@ -51,11 +52,9 @@ class RandomPadCrop(keras.layers.Layer):
 
     def __init__(self, padding=4, seed=None, data_format=None, **kwargs):
         super().__init__(**kwargs)
-        if int(padding) != padding or padding < 1:
-            raise ValueError(f"`padding` must be a positive integer. Received: padding={padding}")
-        self.padding = padding
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.padding = integer("padding", padding)
+        self.seed = None if seed is None else integer("seed", seed, least=0)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.data_format = standardize_data_format(data_format)
 
     def call(self, images, training=False):

@@ -208,10 +208,13 @@ class Conv2D(keras.layers.Conv2D):
                 f"dilation_rate={self.dilation_rate}"
             )
         self.symmetric = symmetric
+        self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape):
         """Makes the weights."""
         super().build(input_shape)
+        # Keras lets more axes pass, which then fail somewhere in the backend.
+        self.input_spec = keras.layers.InputSpec(ndim=4, axes=self.input_spec.axes)
         if keras.backend.backend() == "torch":
             # Keras's shape (height, width, inputs, outputs), but in memory as PyTorch multiplies:
             # outputs first, inputs last. Otherwise each call would copy the kernel.
@@ -244,6 +247,8 @@ class Conv2D(keras.layers.Conv2D):
 
     def call(self, inputs):
         """Applies the layer; see the class for the arguments."""
+        if _loses_bias(self):
+            return _add_bias(self, self.convolution_op(inputs, self.kernel))
         if not (self.use_bias and self._has_torch_way()):
             return super().call(inputs)
         bias = ops.convert_to_tensor(self.bias)  # in the same kernel: a pass over the images less
@@ -284,6 +289,23 @@ class Conv2D(keras.layers.Conv2D):
         return {**super().get_config(), "symmetric": self.symmetric}
 
 
+def _loses_bias(layer):
+    """Whether Keras may add the bias along the wrong axis.
+
+    On TensorFlow `keras.ops.add` takes a vector for the bias of the last axis wherever the sizes
+    agree: with channels first, images as wide as there are filters get it along their width.
+    """
+    first = layer.use_bias and layer.data_format == "channels_first"
+    return first and keras.backend.backend() == "tensorflow"
+
+
+def _add_bias(layer, outputs):
+    """The outputs with the bias on axis 1, and the activation."""
+    bias = ops.cast(ops.reshape(layer.bias, (1, layer.filters, 1, 1)), outputs.dtype)
+    outputs = outputs + bias
+    return outputs if layer.activation is None else layer.activation(outputs)
+
+
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class Conv2DTranspose(keras.layers.Conv2DTranspose):
     """`keras.layers.Conv2DTranspose`; with padding "same", fast gradients of all orders on JAX.
@@ -315,8 +337,25 @@ class Conv2DTranspose(keras.layers.Conv2DTranspose):
     ```
     """
 
+    def build(self, input_shape):
+        """Makes the weights."""
+        super().build(input_shape)
+        # Keras lets more axes pass, which then fail somewhere in the backend.
+        self.input_spec = keras.layers.InputSpec(ndim=4, axes=self.input_spec.axes)
+
     def call(self, inputs):
         """Applies the layer; see the class for the arguments."""
+        if _loses_bias(self):
+            outputs = ops.conv_transpose(
+                inputs,
+                self.kernel,
+                strides=list(self.strides),
+                padding=self.padding,
+                output_padding=self.output_padding,
+                dilation_rate=self.dilation_rate,
+                data_format=self.data_format,
+            )
+            return _add_bias(self, outputs)
         if not _has_family(self):
             return super().call(inputs)
         size = tuple(n * stride for n, stride in zip(inputs.shape[1:3], self.strides, strict=True))

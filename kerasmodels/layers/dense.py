@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import as_integer
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class Dense(keras.layers.Dense):
@@ -34,6 +36,10 @@ class Dense(keras.layers.Dense):
     y = layers.Dense(16, activation="gelu")(keras.ops.ones((2, 5, 8)))  # (2, 5, 16)
     ```
     """
+
+    def __init__(self, units, *args, **kwargs):
+        whole = as_integer(units)  # Keras takes no integers of numpy
+        super().__init__(units if whole is None else whole, *args, **kwargs)
 
     def call(self, inputs, training=None):
         """Applies the layer; see the class for the arguments."""

@@ -6,7 +6,10 @@ Vaswani et al. 2017, section 3.4, and Devlin et al. 2019, section 3.
 import keras
 from keras import ops
 
+from kerasmodels.arguments import flag, integer
 from kerasmodels.keras_internals import get_keras_mask, set_keras_mask
+from kerasmodels.layers.indices import check_ids, check_rank
+from kerasmodels.layers.initializers import fresh, get_initializer
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -55,28 +58,29 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         initializer=None,
         **kwargs,
     ):
-        for name, size in (("vocabulary_size", vocabulary_size), ("hidden_dim", hidden_dim)):
-            if int(size) != size or size < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size}")
+        vocabulary_size = integer("vocabulary_size", vocabulary_size)
+        hidden_dim = integer("hidden_dim", hidden_dim)
+        initializer = get_initializer("initializer", initializer)
         if initializer is None:
             initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
         super().__init__(
             vocabulary_size,
             hidden_dim,
             embeddings_initializer=initializer,
-            mask_zero=mask_zero,
+            mask_zero=flag("mask_zero", mask_zero),
             **kwargs,
         )
         # Keras casts no embedding inside another layer of mixed precision; the way back must be.
         self.reverse_dtype = self.compute_dtype
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
-        self.scale = scale
+        self.scale = flag("scale", scale)
 
     def call(self, inputs, reverse=False):
         """Embeds, or projects back; see the class for the arguments."""
         if reverse:
             return super().call(inputs, reverse=True)
+        check_ids("inputs", inputs, self.vocabulary_size)
         x = super().call(inputs)  # (batch, length, hidden_dim)
         mask = get_keras_mask(x)
         if self.scale:
@@ -130,22 +134,19 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def __init__(self, num_segments, initializer=None, **kwargs):
         super().__init__(**kwargs)
-        if int(num_segments) != num_segments or num_segments < 1:
-            raise ValueError(
-                f"`num_segments` must be a positive integer. Received: num_segments={num_segments}"
-            )
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.supports_masking = True
-        self.num_segments = num_segments
-        if initializer is None:
-            initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.initializer = keras.initializers.get(initializer)
+        self.num_segments = integer("num_segments", num_segments)
+        self.initializer = get_initializer("initializer", initializer)
+        if self.initializer is None:
+            self.initializer = keras.initializers.RandomNormal(stddev=0.02)
 
     def build(self, inputs_shape, segment_ids_shape=None):
         """Builds the table, `(num_segments, hidden_dim)`."""
         self.embedding = keras.layers.Embedding(
             self.num_segments,
             inputs_shape[-1],
-            embeddings_initializer=self.initializer.clone(),
+            embeddings_initializer=fresh(self.initializer),
             dtype=self.dtype_policy,
             name="embedding",
         )
@@ -155,6 +156,8 @@ class SegmentEmbedding(keras.layers.Layer):
         """Adds the vectors; see the class for the arguments."""
         if segment_ids is None:
             segment_ids = ops.zeros((1, 1), dtype="int32")
+        check_rank("segment_ids", segment_ids, 2)
+        check_ids("segment_ids", segment_ids, self.num_segments)
         return inputs + ops.cast(self.embedding(segment_ids), inputs.dtype)
 
     def compute_output_shape(self, inputs_shape, segment_ids_shape=None):
@@ -203,3 +206,7 @@ class LogitBias(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         """The input's shape."""
         return inputs_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config()

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
 from kerasmodels.layers.dense import Dense
-from kerasmodels.layers.initializers import fresh
+from kerasmodels.layers.initializers import check_writable, fresh, get_initializer
 
 # What libraries compute alike under one name; "gelu" or "leaky_relu" they do not.
 _SAME_EVERYWHERE = ("relu", "relu6", "silu", "swish", "tanh", "sigmoid", "softplus", "selu", "mish")
@@ -39,9 +40,10 @@ def get_activation(activation):
             another one, which would take its place in a saved model.
     """
     # `ops.gelu` goes by tanh, and `keras.activations.gelu`, of the same name, does not.
-    if activation == "gelu_tanh" or activation is ops.gelu:
+    if activation is ops.gelu or (isinstance(activation, str) and activation == "gelu_tanh"):
         return gelu_tanh
     function = keras.activations.get(activation)
+    check_writable("activation", function)
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", "")
     known = getattr(keras.activations, name, function)
     others = known is not function and module.partition(".")[0] != "keras"
@@ -92,15 +94,11 @@ class FeedForward(keras.layers.Layer):
         self, intermediate_dim, activation="relu", kernel_initializer="glorot_uniform", **kwargs
     ):
         super().__init__(**kwargs)
-        if int(intermediate_dim) != intermediate_dim or intermediate_dim < 1:
-            raise ValueError(
-                "`intermediate_dim` must be a positive integer. "
-                f"Received: intermediate_dim={intermediate_dim}"
-            )
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
         self.supports_masking = True
-        self.intermediate_dim = intermediate_dim
+        self.intermediate_dim = integer("intermediate_dim", intermediate_dim)
         self.activation = get_activation(activation)
-        self.kernel_initializer = kernel_initializer
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
 
     def build(self, inputs_shape):
         """Builds the two projections."""
@@ -122,7 +120,8 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs):
         """Applies the network; see the class for the arguments."""
-        return self.output_dense(self.intermediate_dense(inputs))
+        outputs = self.output_dense(self.intermediate_dense(inputs))
+        return ops.cast(outputs, self.compute_dtype)
 
     def compute_output_shape(self, inputs_shape):
         """The input's shape."""

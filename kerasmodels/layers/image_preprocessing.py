@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import as_integer, positive_number
 from kerasmodels.data_format import standardize_data_format
 
 
@@ -115,9 +116,7 @@ class ImagePreprocessing(keras.layers.Layer):
         self.crop_size = _size("crop_size", crop_size)
         if isinstance(self.crop_size, int):
             self.crop_size = (self.crop_size, self.crop_size)
-        if not math.isfinite(scale) or scale <= 0:
-            raise ValueError(f"`scale` must be a positive number. Received: scale={scale}")
-        self.scale = float(scale)
+        self.scale = float(positive_number("scale", scale))
         self.mean = _per_channel("mean", mean)
         self.std = _per_channel("std", std)
         if self.std is not None and min(self.std) <= 0:
@@ -274,13 +273,14 @@ def _size(name, value):
     """A positive integer, a pair of them as a tuple, or None."""
     if value is None:
         return None
-    sizes = tuple(value) if isinstance(value, Sequence) else (value,)
-    if len(sizes) > 2 or not sizes or any(int(n) != n or n < 1 for n in sizes):
+    single = not isinstance(value, Sequence) and np.ndim(value) == 0
+    sizes = [as_integer(n) for n in ([value] if single else value)]
+    if len(sizes) not in (1, 2) or any(n is None or n < 1 for n in sizes):
         raise ValueError(
             f"`{name}` must be a positive integer or a pair (height, width) of them. "
             f"Received: {name}={value}"
         )
-    return tuple(int(n) for n in sizes) if isinstance(value, Sequence) else int(value)
+    return sizes[0] if single else tuple(sizes)
 
 
 def _per_channel(name, value):

@@ -3,6 +3,9 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
+from kerasmodels.layers.initializers import get_initializer
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class Maxout(keras.layers.Layer):
@@ -39,12 +42,10 @@ class Maxout(keras.layers.Layer):
 
     def __init__(self, units, pieces, kernel_initializer=None, **kwargs):
         super().__init__(**kwargs)
-        for name, size in (("units", units), ("pieces", pieces)):
-            if int(size) != size or size < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size}")
-        self.units = units
-        self.pieces = pieces
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
+        self.units = integer("units", units)
+        self.pieces = integer("pieces", pieces)
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
 
     def build(self, inputs_shape):
         """Builds the affine maps."""
@@ -63,7 +64,7 @@ class Maxout(keras.layers.Layer):
 
     def call(self, inputs):
         """Applies the layer; see the class for the arguments."""
-        x = self.dense(inputs)  # (..., pieces * units)
+        x = ops.cast(self.dense(inputs), self.compute_dtype)  # (..., pieces * units)
         if keras.backend.backend() == "torch":
             shape = ops.shape(inputs)[:-1]
             return ops.max(ops.reshape(x, (*shape, self.pieces, self.units)), axis=-2)

@@ -3,6 +3,10 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
+from kerasmodels.data_format import standardize_data_format
+from kerasmodels.layers.initializers import get_initializer
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class PatchEmbedding(keras.layers.Layer):
@@ -15,11 +19,14 @@ class PatchEmbedding(keras.layers.Layer):
     Args:
         patch_size: Side of a patch in pixels.
         hidden_dim: Size of an embedding.
-        kernel_initializer: Of the projection.
+        kernel_initializer: The initializer of the projection's kernel.
+        data_format: `"channels_last"` or `"channels_first"`. Defaults to Keras's setting. Weights
+            and numbers are the same for both.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(batch, height, width, channels)`.
+        inputs: `(batch, height, width, channels)`; with `"channels_first"` the channels stand
+            before the height.
 
     Returns:
         `(batch, height * width / patch_size^2, hidden_dim)`.
@@ -37,55 +44,68 @@ class PatchEmbedding(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, patch_size, hidden_dim, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        patch_size,
+        hidden_dim,
+        kernel_initializer="glorot_uniform",
+        data_format=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        for name, size in (("patch_size", patch_size), ("hidden_dim", hidden_dim)):
-            if int(size) != size or size < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size}")
-        self.patch_size = patch_size
-        self.hidden_dim = hidden_dim
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.patch_size = integer("patch_size", patch_size)
+        self.hidden_dim = integer("hidden_dim", hidden_dim)
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
+        self.data_format = standardize_data_format(data_format)
 
     def build(self, inputs_shape):
         """Builds the projection."""
-        self._grid(inputs_shape)
+        *_, channels = self._grid(inputs_shape)
         self.projection = keras.layers.Dense(
             self.hidden_dim,
             kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
             name="projection",
         )
-        self.projection.build((None, None, self.patch_size**2 * inputs_shape[-1]))
+        self.projection.build((None, None, self.patch_size**2 * channels))
 
     def call(self, inputs):
         """Applies the layer; see the class for the arguments."""
-        p, channels = self.patch_size, inputs.shape[-1]
-        rows, columns = self._grid(ops.shape(inputs))
-        x = ops.reshape(inputs, (-1, rows, p, columns, p, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (batch, rows, columns, p, p, channels)
+        p = self.patch_size
+        rows, columns, channels = self._grid(ops.shape(inputs))
+        if self.data_format == "channels_last":
+            x = ops.reshape(inputs, (-1, rows, p, columns, p, channels))
+            x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        else:
+            x = ops.reshape(inputs, (-1, channels, rows, p, columns, p))
+            x = ops.transpose(x, (0, 2, 4, 3, 5, 1))
+        # (batch, rows, columns, p, p, channels)
         x = ops.reshape(x, (-1, rows * columns, p * p * channels))
-        return self.projection(x)
+        return ops.cast(self.projection(x), self.compute_dtype)
 
     def compute_output_shape(self, inputs_shape):
         """A sequence of patches."""
-        rows, columns = self._grid(inputs_shape)
+        rows, columns, _ = self._grid(inputs_shape)
         length = None if rows is None or columns is None else rows * columns
         return (inputs_shape[0], length, self.hidden_dim)
 
     def _grid(self, shape):
-        """Rows and columns of patches."""
+        """Rows and columns of patches, and the number of channels."""
+        last = self.data_format == "channels_last"
         if len(shape) != 4:
+            layout = "height, width, channels" if last else "channels, height, width"
             raise ValueError(
-                "The input must be (batch, height, width, channels). "
-                f"Received: input_shape={tuple(shape)}"
+                f"The input must be (batch, {layout}). Received: input_shape={tuple(shape)}"
             )
-        for side in shape[1:3]:
+        height, width, channels = shape[1:] if last else (*shape[2:], shape[1])
+        for side in (height, width):
             if isinstance(side, int) and side % self.patch_size:
                 raise ValueError(
                     "`patch_size` must divide the image's height and width. Received: "
-                    f"height={shape[1]}, width={shape[2]}, patch_size={self.patch_size}"
+                    f"height={height}, width={width}, patch_size={self.patch_size}"
                 )
-        return [None if side is None else side // self.patch_size for side in shape[1:3]]
+        sides = [None if side is None else side // self.patch_size for side in (height, width)]
+        return *sides, channels
 
     def get_config(self):
         """The constructor's arguments."""
@@ -94,6 +114,7 @@ class PatchEmbedding(keras.layers.Layer):
             "patch_size": self.patch_size,
             "hidden_dim": self.hidden_dim,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "data_format": self.data_format,
         }
 
 
@@ -122,9 +143,10 @@ class ClassToken(keras.layers.Layer):
 
     def __init__(self, initializer=None, **kwargs):
         super().__init__(**kwargs)
-        if initializer is None:
-            initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.initializer = keras.initializers.get(initializer)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.initializer = get_initializer("initializer", initializer)
+        if self.initializer is None:
+            self.initializer = keras.initializers.RandomNormal(stddev=0.02)
 
     def build(self, inputs_shape):
         """Creates the vector, `(hidden_dim,)`."""

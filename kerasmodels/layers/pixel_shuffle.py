@@ -7,6 +7,9 @@ neural network", arXiv:1609.05158.
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
+from kerasmodels.data_format import standardize_data_format
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class PixelShuffle(keras.layers.Layer):
@@ -17,10 +20,12 @@ class PixelShuffle(keras.layers.Layer):
 
     Args:
         factor: r, by which height and width grow.
+        data_format: `"channels_last"` or `"channels_first"`. Defaults to Keras's setting.
         **kwargs: Of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(batch, height, width, channels)`.
+        inputs: `(batch, height, width, channels)`; with `"channels_first"` the channels stand
+            before the height, here and in the output.
 
     Returns:
         `(batch, height * factor, width * factor, channels / factor^2)`.
@@ -38,31 +43,39 @@ class PixelShuffle(keras.layers.Layer):
     ```
     """
 
-    def __init__(self, factor, **kwargs):
+    def __init__(self, factor, data_format=None, **kwargs):
         super().__init__(**kwargs)
-        if int(factor) != factor or factor < 1:
-            raise ValueError(f"`factor` must be a positive integer. Received: factor={factor}")
-        self.factor = factor
+        self.input_spec = keras.layers.InputSpec(ndim=4)
+        self.factor = integer("factor", factor)
+        self.data_format = standardize_data_format(data_format)
 
     def call(self, inputs):
         """Moves the pixels; see the class for the arguments."""
         r = self.factor
-        _, height, width, channels = ops.shape(inputs)
+        if self.data_format == "channels_last":
+            _, height, width, channels = ops.shape(inputs)
+            channels = self._channels(channels)
+            x = ops.reshape(inputs, (-1, height, width, channels, r, r))
+            x = ops.transpose(x, (0, 1, 4, 2, 5, 3))  # (batch, height, r, width, r, channels)
+            return ops.reshape(x, (-1, height * r, width * r, channels))
+        _, channels, height, width = ops.shape(inputs)
         channels = self._channels(channels)
-        x = ops.reshape(inputs, (-1, height, width, channels, r, r))
-        x = ops.transpose(x, (0, 1, 4, 2, 5, 3))  # (batch, height, r, width, r, channels)
-        return ops.reshape(x, (-1, height * r, width * r, channels))
+        x = ops.reshape(inputs, (-1, channels, r, r, height, width))
+        x = ops.transpose(x, (0, 1, 4, 2, 5, 3))  # (batch, channels, height, r, width, r)
+        return ops.reshape(x, (-1, channels, height * r, width * r))
 
     def compute_output_shape(self, input_shape):
         """Larger sides, fewer channels."""
+        last = self.data_format == "channels_last"
         if len(input_shape) != 4:
+            layout = "height, width, channels" if last else "channels, height, width"
             raise ValueError(
-                "The input must be (batch, height, width, channels). "
-                f"Received: input_shape={tuple(input_shape)}"
+                f"The input must be (batch, {layout}). Received: input_shape={tuple(input_shape)}"
             )
-        batch, *sides, channels = input_shape
+        batch, *sides = input_shape
+        channels = self._channels(sides.pop(-1 if last else 0))
         sides = [None if n is None else n * self.factor for n in sides]
-        return (batch, *sides, self._channels(channels))
+        return (batch, *sides, channels) if last else (batch, channels, *sides)
 
     def _channels(self, channels):
         if channels % self.factor**2:
@@ -74,4 +87,8 @@ class PixelShuffle(keras.layers.Layer):
 
     def get_config(self):
         """The constructor's arguments."""
-        return {**super().get_config(), "factor": self.factor}
+        return {
+            **super().get_config(),
+            "factor": self.factor,
+            "data_format": self.data_format,
+        }

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
 from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
@@ -43,15 +44,11 @@ class SymmetricMaxPooling2D(keras.layers.Layer):
 
     def __init__(self, pool_size=3, strides=2, data_format=None, **kwargs):
         super().__init__(**kwargs)
-        odd = isinstance(pool_size, int) and pool_size > 0 and pool_size % 2 == 1
-        if not odd or not isinstance(strides, int) or strides < 1:
-            raise ValueError(
-                "`pool_size` must be an odd integer and `strides` a positive one. "
-                f"Received: pool_size={pool_size}, strides={strides}"
-            )
         self.input_spec = keras.layers.InputSpec(ndim=4)
-        self.pool_size = pool_size
-        self.strides = strides
+        self.pool_size = integer("pool_size", pool_size)
+        if self.pool_size % 2 == 0:
+            raise ValueError(f"`pool_size` must be odd. Received: pool_size={pool_size}")
+        self.strides = integer("strides", strides)
         self.data_format = standardize_data_format(data_format)
 
     def call(self, inputs):
@@ -119,6 +116,7 @@ class MaskedAveragePooling(keras.layers.Layer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.supports_masking = True
 
     def call(self, inputs, padding_mask=None):
@@ -135,3 +133,7 @@ class MaskedAveragePooling(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask=None):
         """None: no positions are left."""
         return None
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config()

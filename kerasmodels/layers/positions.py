@@ -9,6 +9,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import integer, positive_number
+from kerasmodels.layers.indices import check_ids, check_rank, known_index
+from kerasmodels.layers.initializers import get_initializer
+
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
 class PositionalEncoding(keras.layers.Layer):
@@ -49,12 +53,9 @@ class PositionalEncoding(keras.layers.Layer):
             raise ValueError(
                 f'`layout` must be "interleaved" or "halves". Received: layout={layout!r}'
             )
-        if max_wavelength <= 0:
-            raise ValueError(
-                f"`max_wavelength` must be positive. Received: max_wavelength={max_wavelength}"
-            )
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.supports_masking = True
-        self.max_wavelength = max_wavelength
+        self.max_wavelength = positive_number("max_wavelength", max_wavelength)
         self.layout = layout
 
     def table(self, length, hidden_dim, start_index=0):
@@ -84,6 +85,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0):
         """Adds the positions; see the class for the arguments."""
+        known_index("start_index", start_index)
         # int(): PyTorch's exporter traces sizes as tensors
         table = self.table(ops.shape(inputs)[1], int(inputs.shape[-1]), start_index)
         return inputs + ops.cast(table, inputs.dtype)
@@ -131,16 +133,12 @@ class PositionEmbedding(keras.layers.Layer):
 
     def __init__(self, max_sequence_length, initializer=None, **kwargs):
         super().__init__(**kwargs)
-        if int(max_sequence_length) != max_sequence_length or max_sequence_length < 1:
-            raise ValueError(
-                "`max_sequence_length` must be a positive integer. "
-                f"Received: max_sequence_length={max_sequence_length}"
-            )
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.supports_masking = True
-        self.max_sequence_length = max_sequence_length
-        if initializer is None:
-            initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.initializer = keras.initializers.get(initializer)
+        self.max_sequence_length = integer("max_sequence_length", max_sequence_length)
+        self.initializer = get_initializer("initializer", initializer)
+        if self.initializer is None:
+            self.initializer = keras.initializers.RandomNormal(stddev=0.02)
 
     def build(self, inputs_shape):
         """Creates the table, `(max_sequence_length, hidden_dim)`."""
@@ -152,16 +150,20 @@ class PositionEmbedding(keras.layers.Layer):
 
     def call(self, inputs, start_index=0):
         """Adds the positions; see the class for the arguments."""
-        length = ops.shape(inputs)[1]
+        length, start = ops.shape(inputs)[1], known_index("start_index", start_index)
+        if start is not None and start < 0:
+            raise ValueError(f"`start_index` must not be negative. Received: start_index={start}")
         if isinstance(length, int):
-            self._check_end(length + (start_index if isinstance(start_index, int) else 0))
+            self._check_end(length + (start or 0))
         table = ops.convert_to_tensor(self.embeddings)  # (max_sequence_length, hidden_dim)
         if keras.backend.backend() == "jax" and not isinstance(length, int):
             # In an export: JAX cannot know that a free length is within the table.
             positions = ops.arange(length, dtype="int32") + ops.cast(start_index, "int32")
             table = ops.take(table, positions, axis=0)
-        elif isinstance(start_index, int):  # PyTorch's exporter knows no start that is a tensor
-            table = table[start_index : start_index + length]
+        elif isinstance(start_index, int | np.integer) and (isinstance(length, int) or start == 0):
+            table = table[start : start + length]
+        elif isinstance(start_index, int) and keras.backend.backend() == "torch":
+            table = table[start : start + length]  # its exporter knows no start that is a tensor
         else:
             start = ops.stack([ops.cast(start_index, "int32"), ops.zeros((), dtype="int32")])
             table = ops.slice(table, start, (length, inputs.shape[-1]))
@@ -214,8 +216,14 @@ class GatherPositions(keras.layers.Layer):
     ```
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+
     def call(self, inputs, positions):
         """Gathers; see the class for the arguments."""
+        check_rank("positions", positions, 2)
+        check_ids("positions", positions, ops.shape(inputs)[1])
         if keras.backend.backend() != "torch":
             # Along the rows: on several devices each keeps its own, also of the gradient.
             return ops.take_along_axis(inputs, ops.expand_dims(positions, -1), axis=1)
@@ -227,6 +235,10 @@ class GatherPositions(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, positions_shape):
         """One vector a position."""
         return (*positions_shape, inputs_shape[-1])
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config()
 
 
 def position_layers(kind, max_sequence_length, dtype):

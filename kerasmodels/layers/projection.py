@@ -8,6 +8,9 @@ import math
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
+from kerasmodels.layers.indices import check_ids, check_rank
+from kerasmodels.layers.initializers import fresh, get_initializer
 from kerasmodels.layers.masks import check_mask
 
 
@@ -46,12 +49,9 @@ class LabelProjection(keras.layers.Layer):
 
     def __init__(self, num_classes, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        if int(num_classes) != num_classes or num_classes < 1:
-            raise ValueError(
-                f"`num_classes` must be a positive integer. Received: num_classes={num_classes}"
-            )
-        self.num_classes = num_classes
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.input_spec = keras.layers.InputSpec(ndim=2)
+        self.num_classes = integer("num_classes", num_classes)
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
 
     def build(self, inputs_shape, labels_shape=None):
         """Builds the two parts."""
@@ -65,7 +65,7 @@ class LabelProjection(keras.layers.Layer):
         self.embedding = keras.layers.Embedding(
             self.num_classes,
             inputs_shape[-1],
-            embeddings_initializer=self.kernel_initializer.clone(),
+            embeddings_initializer=fresh(self.kernel_initializer),
             dtype=self.dtype_policy,
             name="embedding",
         )
@@ -73,8 +73,11 @@ class LabelProjection(keras.layers.Layer):
 
     def call(self, inputs, labels):
         """Applies the layer; see the class for the arguments."""
+        check_rank("labels", labels, 1)
+        check_ids("labels", labels, self.num_classes)
         vectors = ops.cast(self.embedding(labels), inputs.dtype)  # (batch, features)
-        return self.dense(inputs) + ops.sum(vectors * inputs, axis=-1, keepdims=True)
+        logits = ops.cast(self.dense(inputs), self.compute_dtype)
+        return logits + ops.cast(ops.sum(vectors * inputs, axis=-1, keepdims=True), logits.dtype)
 
     def multiply_adds(self, arguments, outputs):
         """Those of `v_y . h`, for `kerasmodels.model_cost`; it counts `w . h`.
@@ -131,7 +134,8 @@ class SpanProjection(keras.layers.Layer):
 
     def __init__(self, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
 
     def build(self, inputs_shape, padding_mask_shape=None):
         """Builds the projection."""

@@ -10,6 +10,7 @@ import operator
 import keras
 from keras import ops
 
+from kerasmodels.arguments import flag, integer
 from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers.batch_normalization import BatchNormalization
 from kerasmodels.layers.convolution import Conv2D
@@ -48,11 +49,9 @@ class _ResidualBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for argument, value in (("filters", filters), ("strides", strides)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{argument}` must be a positive integer. Received: {argument}={value!r}"
-                )
+        filters, strides = integer("filters", filters), integer("strides", strides)
+        normalize_first = flag("normalize_first", normalize_first)
+        zero_init, folded = flag("zero_init", zero_init), flag("folded", folded)
         if shortcut not in SHORTCUTS:
             raise ValueError(
                 "`shortcut` must be 'A' (zeros for new channels), 'B' (a projection where the "
@@ -199,8 +198,8 @@ class _ResidualBlock(keras.layers.Layer):
                 responses.append(x)
             if not self.normalize_first and i < last:
                 x = relu(x)
-        x = x if shortcut is None else add(x, shortcut)
-        return x if self.normalize_first else relu(x)
+        x = x if shortcut is None else add(x, ops.cast(shortcut, x.dtype))
+        return ops.cast(x if self.normalize_first else relu(x), self.compute_dtype)
 
     def _shortcut(self, x, training):
         if self.shortcut is None:

@@ -5,8 +5,10 @@ import inspect
 import keras
 from keras import ops
 
+from kerasmodels.arguments import flag, integer, positive_number, rate
 from kerasmodels.layers.attention import MultiHeadAttention
 from kerasmodels.layers.feed_forward import FeedForward, get_activation, serialize_activation
+from kerasmodels.layers.initializers import get_initializer
 from kerasmodels.layers.layer_normalization import LayerNormalization
 from kerasmodels.layers.masks import check_mask, with_implicit_mask
 
@@ -30,30 +32,25 @@ class _Block(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if int(num_heads) != num_heads or num_heads < 1:
-            raise ValueError(f"`num_heads` must be a positive integer. Received: {num_heads}")
-        for name, rate in (("dropout", dropout), ("attention_dropout", attention_dropout)):
-            if not 0 <= rate < 1:
-                raise ValueError(f"`{name}` must be in [0, 1). Received: {name}={rate}")
         self.supports_masking = True
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
+        self.num_heads = integer("num_heads", num_heads)
+        self.intermediate_dim = integer("intermediate_dim", intermediate_dim)
+        self.dropout = rate("dropout", dropout)
+        self.attention_dropout = rate("attention_dropout", attention_dropout)
         self.activation = get_activation(activation)
-        self.normalize_first = normalize_first
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.window = window
-        self.kernel_initializer = kernel_initializer
+        self.normalize_first = flag("normalize_first", normalize_first)
+        self.layer_norm_epsilon = positive_number("layer_norm_epsilon", layer_norm_epsilon)
+        self.window = None if window is None else integer("window", window, least=0)
+        self.kernel_initializer = get_initializer("kernel_initializer", kernel_initializer)
         self.feed_forward = FeedForward(
-            intermediate_dim,
+            self.intermediate_dim,
             self.activation,
             self.kernel_initializer,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")
-        self.residual_dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.residual_dropout = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
 
     def _norm(self, name):
         return LayerNormalization(
@@ -221,6 +218,7 @@ class TransformerEncoderBlock(_Block):
 
         x = self._add(inputs, attend, self.self_attention_norm, training)
         x = self._add(x, self.feed_forward, self.feed_forward_norm, training)
+        x = ops.cast(x, self.compute_dtype)
         return (x, *scores) if scores else x
 
 
@@ -363,5 +361,6 @@ class TransformerDecoderBlock(_Block):
         x = self._add(decoder_sequence, attend_self, self.self_attention_norm, training)
         x = self._add(x, attend_cross, self.cross_attention_norm, training)
         x = self._add(x, self.feed_forward, self.feed_forward_norm, training)
+        x = ops.cast(x, self.compute_dtype)
         outputs = (x, *scores) if cache is None else (x, *scores, new_cache)
         return outputs if len(outputs) > 1 else x

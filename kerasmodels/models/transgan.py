@@ -108,7 +108,9 @@ def transgan_generator(
         if stage > 0:
             grid = (rows, columns, hidden_dim)
             x = keras.layers.Reshape(grid, dtype=policy, name=f"grid_{stage}")(x)
-            x = layers.PixelShuffle(2, dtype=policy, name=f"pixel_shuffle_{stage}")(x)
+            x = layers.PixelShuffle(
+                2, "channels_last", dtype=policy, name=f"pixel_shuffle_{stage}"
+            )(x)
             rows, columns, hidden_dim = 2 * rows, 2 * columns, hidden_dim // 4
             tokens = (rows * columns, hidden_dim)
             x = keras.layers.Reshape(tokens, dtype=policy, name=f"tokens_{stage}")(x)
@@ -171,7 +173,9 @@ def transgan_discriminator(
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
     images = x = keras.Input(tuple(image_shape), name="images")
-    x = layers.PatchEmbedding(patch_size, hidden_dim, dtype=policy, name="patches")(x)
+    x = layers.PatchEmbedding(
+        patch_size, hidden_dim, data_format="channels_last", dtype=policy, name="patches"
+    )(x)
     x = layers.ClassToken(dtype=policy, name="class_token")(x)
     length = 1 + (height // patch_size) * (width // patch_size)
     x = layers.PositionEmbedding(length, dtype=policy, name="position")(x)

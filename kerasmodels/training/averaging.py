@@ -14,6 +14,7 @@ import zipfile
 import keras
 import numpy as np
 
+from kerasmodels.arguments import integer
 from kerasmodels.training.accumulation import without_accumulation
 
 _SUFFIXES = (".weights.h5", ".keras")
@@ -56,14 +57,11 @@ class KeepLastCheckpoints(keras.callbacks.Callback):
 
     def __init__(self, folder, keep=5, every=1, unit="epoch"):
         super().__init__()
-        for name, value in (("keep", keep), ("every", every)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
         if unit not in ("epoch", "step"):
             raise ValueError(f'`unit` must be "epoch" or "step". Received: unit={unit!r}')
         self.folder = pathlib.Path(folder)
-        self.keep = int(keep)
-        self.every = int(every)
+        self.keep = integer("keep", keep)
+        self.every = integer("every", every)
         self.unit = unit
         # Keras runs training steps ahead of their logs unless a callback asks for each one.
         self.async_safe = unit == "epoch"

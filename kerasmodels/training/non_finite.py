@@ -5,6 +5,8 @@ import warnings
 import keras
 import numpy as np
 
+from kerasmodels.arguments import integer
+
 
 class NonFiniteGuard(keras.callbacks.Callback):
     """Stops `fit` when a log is not finite, and says which one and when.
@@ -46,9 +48,7 @@ class NonFiniteGuard(keras.callbacks.Callback):
 
     def __init__(self, every=10):
         super().__init__()
-        if every < 1:
-            raise ValueError(f"`every` must be at least 1. Received: every={every}")
-        self.every = int(every)
+        self.every = integer("every", every)
         self.stopped = None
 
     def on_train_begin(self, logs=None):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from numbers import Real
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasmodels.keras_internals import KerasAdamW, KerasSGD, OptimizerHooks, fused_adam
@@ -35,7 +36,11 @@ class _SelectiveWeightDecay(OptimizerHooks):
                 raise ValueError(
                     f"`undecayed` must hold regular expressions. Received: {pattern!r} ({error})"
                 ) from error
-        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **kwargs)
+        if isinstance(learning_rate, Real):
+            learning_rate = float(learning_rate)
+        # Keras takes no numbers of numpy here.
+        kwargs = {k: v.item() if isinstance(v, np.generic) else v for k, v in kwargs.items()}
+        super().__init__(learning_rate=learning_rate, weight_decay=float(weight_decay), **kwargs)
         self.undecayed = undecayed
 
     def build(self, var_list):

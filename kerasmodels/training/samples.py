@@ -5,6 +5,8 @@ import pathlib
 import keras
 import numpy as np
 
+from kerasmodels.arguments import integer
+
 
 def tile_images(images, columns=None, value_range=None, gap=1):
     """Puts images side by side into one.
@@ -119,22 +121,19 @@ class SampleGrid(keras.callbacks.Callback):
         seconds=0.4,
     ):
         super().__init__()
-        rows, columns = shape
-        for name, value in (("every", every), ("shape", rows), ("shape", columns), ("zoom", zoom)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}")
+        rows, columns = (integer("shape", side) for side in shape)
         if labels is not None and len(labels) != rows * columns:
             raise ValueError(
                 f"`labels` must fill the grid of {rows} x {columns}. Received: {len(labels)} labels"
             )
         self.folder = pathlib.Path(folder)
         self.animation = self.folder / "samples.gif"
-        self.every = int(every)
+        self.every = integer("every", every)
         self.shape = (rows, columns)
         self.labels = labels
-        self.seed = seed
+        self.seed = integer("seed", seed, least=0)
         self.value_range = value_range
-        self.zoom = int(zoom)
+        self.zoom = integer("zoom", zoom)
         self.seconds = seconds
 
     def on_epoch_end(self, epoch, logs=None):

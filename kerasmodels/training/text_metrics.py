@@ -9,7 +9,7 @@ hashable). A hypothesis has one reference of its own form, or a list of several:
     metric.update_state([[4, 5, 6]], [[[4, 5, 7], [4, 6]]])        # tokens, two references
 """
 
-from numbers import Integral
+from kerasmodels.arguments import integer
 
 
 def _pairs(hypotheses, references):
@@ -93,9 +93,7 @@ class Bleu:
         effective_order=False,
         name="bleu",
     ):
-        if isinstance(max_order, bool) or not isinstance(max_order, Integral) or max_order < 1:
-            raise ValueError(f"`max_order` must be at least 1. Received: max_order={max_order}")
-        self.max_order = int(max_order)
+        self.max_order = integer("max_order", max_order)
         self.smooth_method = smooth_method
         self.lowercase = lowercase
         self.tokenize = tokenize

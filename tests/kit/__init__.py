@@ -11,7 +11,7 @@ test.
 
 from tests.kit import reference
 from tests.kit.case import Case
-from tests.kit.contracts import contracts
+from tests.kit.contracts import contracts, model_contracts
 from tests.kit.export import check_export
 from tests.kit.tools import (
     assert_close,
@@ -42,6 +42,7 @@ __all__ = [
     "gradients",
     "identity_projections",
     "input_gradient",
+    "model_contracts",
     "normal",
     "once",
     "padding_mask",

@@ -10,7 +10,9 @@ Each contract is a function `check_<name>(case, ...)` of its own, to be called a
 needs just one.
 """
 
+import copy
 import json
+import pickle
 import re
 
 import keras
@@ -85,6 +87,9 @@ def check_config(case):
     for policy in (None, "mixed_bfloat16"):
         layer = case.built(policy)
         config = layer.get_config()
+        if policy is not None:
+            given_as_object = case.make(dtype=keras.DTypePolicy(policy)).get_config()
+            assert json.dumps(given_as_object.get("dtype")) == json.dumps(config.get("dtype"))
         text = json.dumps(keras.saving.serialize_keras_object(layer))
         ours = type(layer).__module__.startswith("kerasmodels")
         if ours:
@@ -125,6 +130,18 @@ def check_keras_file(case, folder):
     assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
     assert_equal([w.value for w in loaded.weights], [w.value for w in model.weights])
     assert_equal(case.run(loaded), case.run(model))
+    if model is not case.built():
+        check_copies(case, model)
+
+
+def check_copies(case, model):
+    """Copies of a functional model around a layer: deepcopy, pickle and Keras's `clone_model`."""
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), cloned):
+        assert [w.path for w in other.weights] == [w.path for w in model.weights]
+        assert [w.trainable for w in other.weights] == [w.trainable for w in model.weights]
+        assert_equal(case.run(other), case.run(model))
 
 
 def check_weights_file(case, folder):
@@ -268,7 +285,110 @@ def check_jit(case):
     assert_close(outputs, expected, **tolerance(layer))
 
 
-FILE_CONTRACTS = {"keras_file": check_keras_file, "weights_file": check_weights_file}
+def check_numpy_numbers(case):
+    """Numbers of numpy are taken as arguments, and are Python's in the config."""
+    layer = case.built()
+    config = {k: v for k, v in layer.get_config().items() if k not in ("name", "trainable")}
+    of_numpy = {k: tree.map_structure(_of_numpy, v) for k, v in config.items() if k != "dtype"}
+    of_python = tree.map_structure(lambda n: n.item() if hasattr(n, "item") else n, of_numpy)
+    given = type(layer).from_config({**config, **of_numpy})
+    expected = type(layer).from_config({**config, **of_python, "name": given.name})
+    saved = [keras.saving.serialize_keras_object(each)["config"] for each in (given, expected)]
+    assert json.dumps(saved[0]) == json.dumps(saved[1])
+    case.call(given)
+    copy_weights(layer, given)
+    assert_close(case.call(given), case.call(layer), **tolerance(layer))
+
+
+def _of_numpy(number):
+    kinds = {bool: np.bool_, int: np.int64, float: np.float32}
+    return kinds[type(number)](number) if type(number) in kinds else number
+
+
+def check_ranks(case):
+    """An axis too many or too few is an error that names the shape, or a loop over that axis."""
+    layer = case.built()
+    for name, array in case.arrays.items():
+        if name == "attention_mask":  # of either rank: the same for all heads, or one for each
+            continue
+        others = np.stack([array, np.roll(array, 1, axis=-1)])
+        for wrong in (others, array[0]):
+            try:
+                found = case.call(layer, {name: wrong})
+            except ValueError as error:
+                assert re.search(r"ndim|axes|axis|shape|rank|dimension", str(error)), error
+                continue
+            several = wrong.ndim > array.ndim
+            outputs = [case.call(layer, {name: a}) for a in (others if several else [wrong[None]])]
+            leaves = zip(*(tree.flatten(to_numpy(one)) for one in outputs), strict=True)
+            expected = [np.stack(leaf) if several else leaf[0][0] for leaf in leaves]
+            assert_close(tree.flatten(found), expected, **tolerance(layer))
+
+
+def check_channels_first(case):
+    """The same numbers with channels first, whether the argument or Keras's setting says so."""
+    layer = case.built()
+    config = {k: v for k, v in layer.get_config().items() if k != "name"}
+    first = type(layer).from_config({**config, "data_format": "channels_first"})
+    keras.config.set_image_data_format("channels_first")
+    try:
+        by_setting = type(layer).from_config({**config, "data_format": None})
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    (name,) = case.arrays
+    images = np.moveaxis(case.arrays[name], -1, 1)
+    expected = to_numpy(case.call(layer))
+    for other in (first, by_setting):
+        case.call(other, {name: images})
+        copy_weights(layer, other)
+        output = to_numpy(case.call(other, {name: images}))
+        if output.ndim == 4:
+            output = np.moveaxis(output, 1, -1)
+        assert_close(output, expected, **tolerance(layer))
+        assert other.get_config()["data_format"] == "channels_first"
+
+
+def _parts(layer):
+    """Layers inside of a layer that have weights and no layers of their own.
+
+    The projections of one attention go together: their products meet one another.
+    """
+    parts = [part for part in layer._flatten_layers() if part.weights]
+    leaves = [part for part in parts if len(list(part._flatten_layers())) == 1]
+    return [leaf for leaf in leaves if "attention/" not in leaf.path]
+
+
+def check_policy_map(case):
+    """Some parts in float32 and the others in bfloat16: finite, close, and kept in the config."""
+    layer = case.built()
+    policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
+    for part in _parts(layer)[::2]:
+        name = layer.name.rstrip("_0123456789")  # a new layer has another number behind its name
+        policies[part.path.replace(layer.name, f"{name}[_0-9]*", 1)] = "float32"
+    mixed = case.make(dtype=policies)
+    symbols = {k: keras.KerasTensor(a.shape, dtype=str(a.dtype)) for k, a in case.arrays.items()}
+    symbolic = tree.flatten(case.call(mixed, symbols))
+    found = tree.flatten(case.call(mixed))
+    copy_weights(layer, mixed)
+    assert {p.compute_dtype for p in _parts(mixed)[::2]} <= {"float32"}
+    assert {p.compute_dtype for p in _parts(mixed)[1::2]} <= {"bfloat16"}
+    expected = tree.flatten(to_numpy(case.call(layer)))
+    found = tree.flatten(case.call(mixed))
+    for symbol, output, exact in zip(symbolic, found, expected, strict=True):
+        assert symbol.dtype == keras.backend.standardize_dtype(output.dtype)
+        size = max(1.0, float(np.abs(exact).max()))
+        assert_close(output, exact, rtol=0, atol=5e-2 * size)
+    text = json.dumps(keras.saving.serialize_keras_object(mixed))
+    rebuilt = keras.saving.deserialize_keras_object(json.loads(text))
+    case.call(rebuilt)
+    copy_weights(layer, rebuilt)
+    assert_equal(case.call(rebuilt), case.call(mixed))
+
+
+FILE_CONTRACTS = {
+    "keras_file": check_keras_file,
+    "weights_file": check_weights_file,
+}
 CONTRACTS = {
     "symbolic": check_symbolic,
     "dynamic": check_dynamic,
@@ -279,10 +399,17 @@ CONTRACTS = {
     "padding": check_padding,
     "causal": check_causal,
 }
+# Each of these takes a layer, and a model has tests of its own for it.
+LAYER_CONTRACTS = {
+    "numpy_numbers": check_numpy_numbers,
+    "ranks": check_ranks,
+    "channels_first": check_channels_first,
+    "policy_map": check_policy_map,
+}
 
 
 def contracts(make, *, without=(), padding=(), causal=None, options=None, **inputs):
-    """A test of all contracts for one layer or model; see the module's docstring.
+    """A test of all contracts for one layer; see the module's docstring.
 
     Args:
         make: `make(**kw)` returns a new object; `kw` holds at most `dtype`.
@@ -292,17 +419,35 @@ def contracts(make, *, without=(), padding=(), causal=None, options=None, **inpu
         options: further fields of `Case`.
         **inputs: the call's arguments by name, the first one first.
     """
+    if not hasattr(make(), "data_format"):
+        without = (*without, "channels_first")
+    if type(make()).__name__ == "MultiHeadAttention":
+        without = (*without, "numpy_numbers", "ranks")
+    if "config" in without:
+        without = (*without, "numpy_numbers", "policy_map")
+    case = _case(make, padding, causal, options, inputs)
+    return _test(case, {**CONTRACTS, **LAYER_CONTRACTS, **FILE_CONTRACTS}, without)
+
+
+def model_contracts(make, *, without=(), padding=(), causal=None, options=None, **inputs):
+    """The same for one model."""
+    case = _case(make, padding, causal, options, inputs)
+    return _test(case, {**CONTRACTS, **FILE_CONTRACTS}, without)
+
+
+def _case(make, padding, causal, options, inputs):
     inputs = dict(sorted(inputs.items(), key=lambda item: not isinstance(item[1], np.ndarray)))
-    case = Case(make, inputs, padding=padding, causal=causal, **(options or {}))
-    names = [*CONTRACTS, *FILE_CONTRACTS]
-    absent = {"jit": backend() == "torch", "padding": not padding, "causal": causal is None}
-    names = [n for n in names if n not in without and not absent.get(n)]
+    return Case(make, inputs, padding=padding, causal=causal, **(options or {}))
+
+
+def _test(case, checks, without):
+    absent = {"jit": backend() == "torch", "padding": not case.padding, "causal": not case.causal}
+    names = [n for n in checks if n not in without and not absent.get(n)]
 
     @pytest.mark.parametrize("contract", names)
     def test(contract, tmp_path):
-        if contract in FILE_CONTRACTS:
-            FILE_CONTRACTS[contract](case, tmp_path)
-        else:
-            CONTRACTS[contract](case)
+        arguments = (case, tmp_path) if contract in FILE_CONTRACTS else (case,)
+        checks[contract](*arguments)
 
+    test.case = case
     return test

@@ -38,6 +38,18 @@ test_contracts_symmetric = contracts(
     inputs=normal(2, 6, 5, 2),
 )
 
+
+@pytest.mark.parametrize("make", [Conv2D, Conv2DTranspose])
+def test_channels_first_adds_the_bias_to_channels_where_images_are_as_wide(make):
+    layer = make(3, 1, data_format="channels_first")
+    x = normal(2, 2, 5, 3)
+    layer.build(x.shape)
+    layer.kernel.assign(np.zeros(layer.kernel.shape))
+    layer.bias.assign([1, 2, 3])
+    expected = np.broadcast_to(np.array([1, 2, 3]).reshape(1, 3, 1, 1), (2, 3, 5, 3))
+    assert_close(layer(x), expected)
+
+
 KERNELS_AND_STRIDES = [(3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2), (2, 3), ((3, 4), (2, 1))]
 # Sides that are odd, even, different, and smaller than the kernel.
 SIDES = [(4, 4), (5, 3), (1, 2)]

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
-from kerasmodels.layers import LogitBias, SegmentEmbedding, TokenEmbedding
+from kerasmodels.layers import LabelProjection, LogitBias, SegmentEmbedding, TokenEmbedding
 from tests.kit import assert_close, contracts, normal, to_numpy, token_ids
 
 test_contracts = contracts(lambda **kw: TokenEmbedding(11, 8, **kw), inputs=token_ids(2, 5))
@@ -116,3 +117,15 @@ def test_segments_are_added():
     assert_close(layer(x), x + table[0])
     with pytest.raises(ValueError, match="num_segments=0"):
         SegmentEmbedding(0)
+
+
+@pytest.mark.parametrize("kind", [np.array, ops.convert_to_tensor], ids=["array", "tensor"])
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_ids_without_a_row_are_refused(kind, wrong):
+    ids = kind([[0, 2, wrong]])
+    with pytest.raises(ValueError, match=rf"in \[0, 3\). Received: {wrong}"):
+        TokenEmbedding(3, 8)(ids)
+    with pytest.raises(ValueError, match=rf"`segment_ids` .*in \[0, 3\). Received: {wrong}"):
+        SegmentEmbedding(3)(normal(1, 3, 8), ids)
+    with pytest.raises(ValueError, match=rf"`labels` .*in \[0, 3\). Received: {wrong}"):
+        LabelProjection(3)(normal(3, 8), ids[0])

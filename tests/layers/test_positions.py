@@ -161,3 +161,49 @@ def test_bad_arguments(make, says):
 def test_gather():
     x = normal(2, 5, 8)
     assert_equal(GatherPositions()(x, PLACES), x[np.arange(2)[:, None], PLACES])
+
+
+STARTS = [
+    pytest.param(lambda n: n, id="int"),
+    pytest.param(np.int64, id="numpy"),
+    pytest.param(lambda n: np.array(n, "int32"), id="array"),
+    pytest.param(lambda n: ops.convert_to_tensor(n, "int32"), id="tensor"),
+]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_positions_beyond_the_table_are_refused_whatever_holds_the_start(start):
+    layer = PositionEmbedding(8)
+    x = normal(1, 4, 6)
+    last = layer(x, start_index=start(4))
+    table = to_numpy(layer.embeddings.value)
+    assert_close(last, x + table[4:8])
+    for call in (layer, compiled(lambda x: layer(x, start_index=5))):
+        with pytest.raises(ValueError, match="length 9, beyond the 8"):
+            call(x, start_index=start(5)) if call is layer else call(x)
+    with pytest.raises(ValueError, match="start_index=-1"):
+        layer(x, start_index=start(-1))
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_sinusoids_start_anywhere_whatever_holds_the_start(start):
+    layer, x = PositionalEncoding(), np.zeros((1, 4, 6), "float32")
+    for number in (-3, 0, 1000):
+        expected = reference.sinusoids(range(number, number + 4), 6)[None]
+        assert_close(layer(x, start_index=start(number)), expected)
+
+
+@pytest.mark.parametrize("make", [lambda: PositionEmbedding(8), PositionalEncoding])
+def test_a_start_that_is_no_single_integer_is_refused(make):
+    layer, x = make(), normal(2, 4, 6)
+    for start in (np.array([1, 2]), ops.convert_to_tensor([1, 2]), 1.5, np.float32(2.0), True, "1"):
+        with pytest.raises(ValueError, match="`start_index` must be an integer"):
+            layer(x, start_index=start)
+
+
+def test_gathered_positions_outside_of_a_row_are_refused():
+    layer = GatherPositions()
+    for wrong in (5, -1):
+        for kind in (np.array, ops.convert_to_tensor):
+            with pytest.raises(ValueError, match=rf"in \[0, 5\). Received: {wrong}"):
+                layer(normal(2, 5, 8), kind([[0, 4], [wrong, 2]]))

@@ -22,7 +22,7 @@ from kerasmodels.models.bert import SIZES
 from tests.kit import (
     assert_close,
     assert_equal,
-    contracts,
+    model_contracts,
     padding_mask,
     randomize,
     reference,
@@ -53,7 +53,7 @@ def data(batch=2, length=5):
     }
 
 
-test_contracts = contracts(make, padding=[("token_ids", "padding_mask", False)], **data())
+test_contracts = model_contracts(make, padding=[("token_ids", "padding_mask", False)], **data())
 
 
 # ---- numbers ------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from kerasmodels.training import AdamW, GradientAccumulation, SmoothedCrossEntro
 from tests.kit import (
     assert_close,
     backend,
-    contracts,
     gradients,
+    model_contracts,
     randomize,
     to_numpy,
     token_ids,
@@ -42,20 +42,20 @@ def pretraining_data(length=5):
     return {**data(length=length), "mask_positions": np.array([[0, 3], [0, 1]], "int32")}
 
 
-test_contracts_pretraining = contracts(
+test_contracts_pretraining = model_contracts(
     lambda **kw: BertPretraining(bert(**kw)),
     without=("dynamic",),
     padding=[("token_ids", "padding_mask", False)],
     options={"output_dtype": "float32"},
     **pretraining_data(),
 )
-test_contracts_classifier = contracts(
+test_contracts_classifier = model_contracts(
     lambda **kw: BertClassifier(bert(**kw), 3, class_names=["a", "b", "c"]),
     without=(*ENCODERS, "weights_file", "gradients"),
     options={"output_dtype": "float32"},
     **data(),
 )
-test_contracts_token_classifier = contracts(
+test_contracts_token_classifier = model_contracts(
     lambda **kw: BertTokenClassifier(bert(**kw), 4),
     without=(*ENCODERS, "weights_file", "gradients", "half"),
     padding=PADDED,
@@ -63,7 +63,7 @@ test_contracts_token_classifier = contracts(
     **data(),
 )
 # -1e9 at padding is no number for sums: gradients and half precision are looked at without any.
-test_contracts_span_classifier = contracts(
+test_contracts_span_classifier = model_contracts(
     lambda **kw: BertSpanClassifier(bert(**kw)),
     without=(*ENCODERS, "weights_file"),
     options={"output_dtype": "float32"},

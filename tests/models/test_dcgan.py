@@ -5,23 +5,23 @@ import numpy as np
 import pytest
 
 from kerasmodels.models import GAN, dcgan_discriminator, dcgan_generator
-from tests.kit import assert_close, contracts, normal, to_numpy
+from tests.kit import assert_close, model_contracts, normal, to_numpy
 
 LABELS = np.array([0, 2, 1], "int32")
 
 # A ReLU has a corner, so no finite differences; the smallest sizes that have every part.
-test_contracts_generator = contracts(
+test_contracts_generator = model_contracts(
     lambda **kw: dcgan_generator((28, 28, 1), latent_dim=5, filters=2, **kw),
     options={"numeric": False, "free": (0,), "output_dtype": "float32"},
     noise=normal(3, 5),
 )
-test_contracts_discriminator = contracts(
+test_contracts_discriminator = model_contracts(
     lambda **kw: dcgan_discriminator((28, 30, 2), filters=2, num_classes=3, **kw),
     options={"numeric": False, "free": (0,), "output_dtype": "float32"},
     images=normal(3, 28, 30, 2),
     labels=LABELS,
 )
-test_contracts_conditional = contracts(
+test_contracts_conditional = model_contracts(
     lambda **kw: dcgan_generator((28, 28, 1), latent_dim=5, filters=2, num_classes=3, **kw),
     without=("half", "jit", "keras_file", "weights_file"),
     options={"numeric": False, "free": (0,), "output_dtype": "float32"},

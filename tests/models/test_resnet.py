@@ -9,7 +9,15 @@ from keras import ops
 
 from kerasmodels.layers import BottleneckBlock
 from kerasmodels.models import ResNet
-from tests.kit import assert_close, assert_equal, backend, contracts, normal, randomize, to_numpy
+from tests.kit import (
+    assert_close,
+    assert_equal,
+    backend,
+    model_contracts,
+    normal,
+    randomize,
+    to_numpy,
+)
 from tests.layers.test_residual import block_by_paper, convolve, normalize, relu
 
 
@@ -26,12 +34,12 @@ def tiny_cifar(**kwargs):
 
 
 # A ReLU has a corner, so no finite differences. The least side is 32 pixels, or 4.
-test_contracts = contracts(
+test_contracts = model_contracts(
     lambda **kw: tiny(class_names=list("abcde"), **kw),
     options={"numeric": False, "free": (0,), "output_dtype": "float32"},
     images=normal(2, 32, 32, 3),
 )
-test_contracts_cifar = contracts(
+test_contracts_cifar = model_contracts(
     lambda **kw: ResNet(
         [1, 1, 1],
         stem="cifar",

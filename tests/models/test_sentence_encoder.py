@@ -9,7 +9,7 @@ import pytest
 from kerasmodels.data import BertTokenizer
 from kerasmodels.models import Bert, BertSentenceEncoder
 from kerasmodels.models.sentence_encoder import _batches, _round_up
-from tests.kit import assert_close, assert_equal, contracts, randomize, to_numpy
+from tests.kit import assert_close, assert_equal, model_contracts, randomize, to_numpy
 from tests.models.test_bert import MODEL, TINY, data
 
 PADDED = [("token_ids", "padding_mask", False)]
@@ -19,7 +19,7 @@ def bert(**kw):
     return Bert(**{**TINY, "num_layers": 1, **kw})
 
 
-test_contracts_mean = contracts(
+test_contracts_mean = model_contracts(
     lambda **kw: BertSentenceEncoder(bert(**kw)),
     without=("dynamic", "weights_file"),
     padding=PADDED,
@@ -27,7 +27,7 @@ test_contracts_mean = contracts(
     **data(),
 )
 # The encoder's graph is the same, and so are its gradients.
-test_contracts_cls = contracts(
+test_contracts_cls = model_contracts(
     lambda **kw: BertSentenceEncoder(bert(**kw), pooling="cls", normalize=False),
     without=("symbolic", "dynamic", "jit", "weights_file", "gradients"),
     padding=PADDED,

@@ -19,8 +19,8 @@ from tests.kit import (
     backend,
     check_export,
     compiled,
-    contracts,
     gradients,
+    model_contracts,
     padding_mask,
     randomize,
     reference,
@@ -70,16 +70,16 @@ PROMISES = dict(
     options={"output_dtype": "float32"},
 )
 
-test_contracts = contracts(lambda **kw: make(num_layers=2, **kw), **PROMISES, **data())
+test_contracts = model_contracts(lambda **kw: make(num_layers=2, **kw), **PROMISES, **data())
 # The variants share the code of the paper's model: what their arguments touch is enough.
 ELSEWHERE = ("symbolic", "dynamic", "half", "jit", "causal")
-test_contracts_pre_norm = contracts(
+test_contracts_pre_norm = model_contracts(
     lambda **kw: make(**VARIANTS["pre-norm"], **kw), without=ELSEWHERE, **PROMISES, **data()
 )
-test_contracts_marian = contracts(
+test_contracts_marian = model_contracts(
     lambda **kw: make(**VARIANTS["marian"], **kw), without=ELSEWHERE, **PROMISES, **data()
 )
-test_contracts_pairs = contracts(
+test_contracts_pairs = model_contracts(
     lambda **kw: make(**VARIANTS["pairs"], **kw), without=ELSEWHERE, **PROMISES, **data()
 )
 

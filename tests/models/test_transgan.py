@@ -6,12 +6,12 @@ import pytest
 
 from kerasmodels.models import GAN, transgan_discriminator, transgan_generator
 from kerasmodels.models.transgan import SIZES
-from tests.kit import assert_close, contracts, normal, randomize, to_numpy
+from tests.kit import assert_close, model_contracts, normal, randomize, to_numpy
 
 LABELS = np.array([0, 2, 1], "int32")
 TINY = dict(hidden_dim=16, num_layers=(1, 1), num_heads=2, mlp_ratio=2)
 
-test_contracts_generator = contracts(
+test_contracts_generator = model_contracts(
     lambda **kw: transgan_generator((6, 4, 1), latent_dim=5, num_classes=3, **TINY, **kw),
     # Random weights make the numbers before tanh, whose last digits bfloat16 lacks, large.
     options={
@@ -23,12 +23,12 @@ test_contracts_generator = contracts(
     labels=LABELS,
 )
 _D = dict(hidden_dim=8, num_layers=2, num_heads=2, mlp_ratio=2)
-test_contracts_discriminator = contracts(
+test_contracts_discriminator = model_contracts(
     lambda **kw: transgan_discriminator((6, 4, 1), patch_size=2, **_D, **kw),
     options={"free": (0,), "output_dtype": "float32"},
     images=normal(3, 6, 4, 1),
 )
-test_contracts_conditional = contracts(
+test_contracts_conditional = model_contracts(
     lambda **kw: transgan_discriminator((6, 4, 1), patch_size=2, num_classes=3, **_D, **kw),
     without=("half", "jit", "weights_file"),
     options={"free": (0,), "output_dtype": "float32"},
