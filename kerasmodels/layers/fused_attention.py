@@ -6,8 +6,8 @@ from keras import ops
 from kerasmodels.layers.masks import causal_mask, combine_masks
 
 
-def fused_attention(q, keys, values, mask, scale, is_causal=False):
-    """The backend's kernel, also for heads whose values have another size than their keys."""
+def fused_attention(q, keys, values, mask, scale, is_causal=False, flash_attention=None):
+    """Calls the backend's kernel, also where the values have another size than the keys."""
     key_dim, value_dim = keys.shape[-1], values.shape[-1]
     if key_dim != value_dim:  # JAX's kernel wants one size: zeros add nothing to a product
         size = max(key_dim, value_dim)
@@ -21,7 +21,15 @@ def fused_attention(q, keys, values, mask, scale, is_causal=False):
         # Keras makes this mask too, but with a slice that TFLite refuses.
         causal = ops.expand_dims(causal_mask(ops.shape(q)[1], ops.shape(keys)[1]), (0, 1))
         mask, is_causal = combine_masks(mask, causal), False
-    out = ops.dot_product_attention(q, keys, values, mask=mask, scale=scale, is_causal=is_causal)
+    out = ops.dot_product_attention(
+        q,
+        keys,
+        values,
+        mask=mask,
+        scale=scale,
+        is_causal=is_causal,
+        flash_attention=flash_attention,
+    )
     return ops.cast(out[..., :value_dim], dtype)
 
 

@@ -365,12 +365,95 @@ def test_c03_masks_that_do_not_fit_are_refused(given, says):
         ({"dropout": -0.1}, "dropout"),
         ({"window": -1}, "window"),
         ({"window": 1.5}, "window"),
+        ({"sliding_window": 0}, "sliding_window"),
+        ({"output_shape": (3, 0)}, "output_shape"),
+        ({"output_shape": "8"}, "output_shape"),
+        ({"seed": 0.5}, "seed"),
+        ({"use_gate": "yes"}, "use_gate"),
+        ({"attention_axes": (1, 2)}, "attention_axes"),
+        ({"attention_axes": 2}, "attention_axes"),
+        ({"kernel_initializer": np.eye(8)}, "kernel_initializer"),
     ],
 )
 def test_bad_arguments(given, says):
     with pytest.raises(ValueError, match=says) as error:
         MultiHeadAttention(**{"num_heads": 2, "key_dim": 4, **given})
-    assert str(given[says]) in str(error.value)
+    value = given[says]
+    assert str(np.shape(value) if isinstance(value, np.ndarray) else value) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"output_dim": 6, "output_shape": 6}, {"window": 2, "sliding_window": 3}],
+    ids=["output", "window"],
+)
+def test_two_names_of_one_thing_are_not_given_together(given):
+    with pytest.raises(ValueError, match="Only one of") as error:
+        MultiHeadAttention(2, 4, **given)
+    for name, value in given.items():
+        assert f"{name}={value}" in str(error.value)
+
+
+RANK_4 = (2, 5, 3, 8)
+
+
+@pytest.mark.parametrize(
+    "query,value,key,says",
+    [
+        (RANK_4, RANK_4, None, ["`query`", "rank 4", str(RANK_4)]),
+        ((2, 5, 8), RANK_4, None, ["`value`", "rank 4", str(RANK_4)]),
+        ((2, 8), (2, 5, 8), None, ["`query`", "rank 2", "(2, 8)"]),
+        ((2, 5, 8), (2, 4, 8), (2, 4, 1, 8), ["must be equal", "(2, 4, 8)", "(2, 4, 1, 8)"]),
+        ((2, 5, 8), (2, 4, 8), (2, 3, 8), ["must be equal", "(2, 4, 8)", "(2, 3, 8)"]),
+        ((2, 5, 8), (1, 4, 8), None, ["batch size", "(2, 5, 8)", "(1, 4, 8)"]),
+        ((2, 5, 8), (2, 4, 8), (1, 4, 8), ["must be equal", "(2, 4, 8)", "(1, 4, 8)"]),
+    ],
+)
+@pytest.mark.parametrize("built", [False, True])
+def test_inputs_that_do_not_belong_together_are_refused(query, value, key, says, built):
+    layer = MultiHeadAttention(2, 4)
+    if built:  # by inputs that it takes
+        layer(normal(2, 5, 8), normal(2, 4, 8))
+    arrays = [None if shape is None else normal(*shape) for shape in (query, value, key)]
+    symbols = [None if shape is None else keras.KerasTensor(shape) for shape in (query, value, key)]
+    calls = [lambda: layer(*arrays), lambda: layer(*symbols)]
+    if query != (2, 8):
+        calls.append(lambda: layer.compute_output_shape(query, value, key))
+    for call in calls:
+        with pytest.raises(ValueError) as error:
+            call()
+        for words in says:
+            assert words in str(error.value)
+
+
+def test_a_memory_of_another_rank_is_refused():
+    layer = MultiHeadAttention(2, 4)
+    layer(normal(2, 5, 8), normal(2, 4, 8))
+    with pytest.raises(ValueError, match="rank 4"):
+        layer.project_memory(normal(*RANK_4))
+
+
+@pytest.mark.parametrize("index", [4, np.int64(4), np.int32(-1), "tensor"])
+def test_a_position_behind_the_end_of_the_cache_is_refused(index):
+    """JAX would write over the last positions, and PyTorch nothing at all."""
+    layer = MultiHeadAttention(2, 4)
+    x = normal(2, 2, 8)
+    layer(x, x)
+    index = ops.convert_to_tensor(4) if index == "tensor" else index
+    with pytest.raises(ValueError, match="2 new positions in a cache of length 5") as error:
+        layer(x, x, cache=layer.new_cache(2, 5), cache_index=index)
+    assert f"cache_index={int(index)}" in str(error.value)
+    layer(x, x, cache=layer.new_cache(2, 5), cache_index=np.int64(3))
+
+
+@pytest.mark.parametrize("heads,size,batch", [(1, 4, 2), (2, 3, 2), (2, 4, 1)])
+def test_a_cache_of_another_layer_is_refused(heads, size, batch):
+    layer = MultiHeadAttention(2, 4)
+    x = normal(2, 1, 8)
+    layer(x, x)
+    with pytest.raises(ValueError, match="`cache` must have shape") as error:
+        layer(x, x, cache=MultiHeadAttention(heads, size).new_cache(batch, 5), cache_index=0)
+    assert str((batch, heads, 5, size)) in str(error.value)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
