@@ -368,7 +368,7 @@ class MultiHeadAttention(keras.layers.Layer):
             return fused_attention(query, key, value, mask, self._scale, **options), None
         if use_causal_mask:
             seen = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
-            mask = combine_masks(mask, seen[None, None])
+            mask = combine_masks(mask, ops.expand_dims(seen, (0, 1)))
         q = ops.multiply(query, ops.cast(self._scale, query.dtype))
         logits = ops.einsum("bthd,bshd->bhts", q, key)  # (batch, heads, target, source)
         logits = ops.cast(logits, "float32")  # the softmax is float32 whatever the policy

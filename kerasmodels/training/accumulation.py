@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasmodels.arguments import integer
 from kerasmodels.keras_internals import get_keras_mask
 from kerasmodels.training.checked_inputs import ChecksInputs
 from kerasmodels.training.gradients import NestedScope
@@ -66,10 +67,8 @@ class GradientAccumulation(ChecksInputs, PortableModel):
         super().__init__(**kwargs)
         if not isinstance(model, keras.Model):
             raise ValueError(f"`model` must be a keras.Model. Received: model={model}")
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"`steps` must be an integer >= 1. Received: steps={steps}")
         self.model = model
-        self.steps = steps
+        self.steps = integer("steps", steps)
         self.loss_tracker = keras.metrics.Mean(name="loss")
 
     @property

@@ -311,7 +311,7 @@ def test_c34_weights_of_classes_and_samples():
 def test_bad_input():
     model = network()
     for steps in (0, -1, 1.5, True, None):
-        with pytest.raises(ValueError, match="`steps` must be an integer >= 1"):
+        with pytest.raises(ValueError, match="`steps` must be a positive integer"):
             GradientAccumulation(model, steps)
     with pytest.raises(ValueError, match="`model` must be a keras.Model"):
         GradientAccumulation("model", 2)
