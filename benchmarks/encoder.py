@@ -50,7 +50,7 @@ def ours_bert(mode, dtype="float32"):
     if mode == "forward":
         return _keras(bert, mode)
     _, _, labels, follows = _data()
-    loss = training.SmoothedCrossEntropy(0.0, ignore_id=None)
+    loss = training.SmoothedCrossEntropy(0.0)
     targets = {"mlm": labels, "nsp": follows}
     return _keras(models.BertPretraining(bert), mode, targets, {"mlm": loss, "nsp": loss})
 

@@ -172,8 +172,8 @@ def fit(model, sentences, options):
     rate = training.WarmupLinear(options.rate, max(1, steps // 10), steps + 1)
     model.compile(
         training.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
-        training.SmoothedCrossEntropy(0.0, ignore_id=None),
-        weighted_metrics=[training.MaskedAccuracy(ignore_id=None)],
+        training.SmoothedCrossEntropy(0.0),
+        weighted_metrics=[training.MaskedAccuracy()],
     )
     start = time.perf_counter()
     model.fit(

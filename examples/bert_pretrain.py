@@ -163,9 +163,9 @@ def train(bert, phases, test, arguments):
     steps = sum(len(batches) * epochs for batches, epochs in phases)
     tasks = ["mlm"] if arguments.no_nsp else ["mlm", "nsp"]
     # The mean over what has a weight: masked positions, and pairs.
-    losses = {task: training.SmoothedCrossEntropy(0.0, ignore_id=None) for task in tasks}
+    losses = {task: training.SmoothedCrossEntropy(0.0) for task in tasks}
     metrics = {
-        "mlm": training.MaskedAccuracy(ignore_id=None, name="accuracy"),
+        "mlm": training.MaskedAccuracy(name="accuracy"),
         "nsp": keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
     }
     trained = model

@@ -120,7 +120,7 @@ def pronounce(model, words, letters, sounds, search, batch_size=512):
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         width = max(len(words[i]) for i in rows)
-        token_ids = np.zeros((len(rows), width), "int32")
+        token_ids = np.full((len(rows), width), letters.pad_id, "int32")
         for row, i in enumerate(rows):
             token_ids[row, : len(words[i])] = letters.encode(words[i])
         generated = model.generate(token_ids, search=search, max_length=MAX_LENGTH)
@@ -237,7 +237,7 @@ def main():
     inputs = {
         "encoder_token_ids": np.array([letters.encode(word)]),
         "encoder_padding_mask": None,
-        "decoder_token_ids": np.array([[1, *answer]]),
+        "decoder_token_ids": np.array([[sounds.start_id, *answer]]),
         "decoder_padding_mask": None,
     }
     scores = model.attention_scores(inputs)

@@ -11,6 +11,7 @@ from kerasmodels.checkpoints.files import CONFIG, GENERATION_CONFIG
 from kerasmodels.checkpoints.keys import Key, KeyTable
 from kerasmodels.checkpoints.marian_text import MarianTokenizer
 from kerasmodels.checkpoints.presets import Family, Layout
+from kerasmodels.token_rules import TokenRules
 
 # transformers' names of activations and Keras's, where the functions are the same.
 ACTIVATIONS = {
@@ -224,9 +225,8 @@ def read_generation(config, generation=None):
             ``config`` says how to generate, as in older folders.
 
     Returns:
-        A dictionary with ``pad_id``, ``start_id``, ``end_id``, ``forced_end``, ``suppress_ids``,
-        ``renormalize``, and, where the file has them, ``max_length``, ``num_beams``,
-        ``length_penalty`` and ``length_rule``.
+        A dictionary with the arguments of `TokenRules` and, where the file has them,
+        ``max_length``, ``num_beams``, ``length_penalty`` and ``length_rule``.
 
     Raises:
         ValueError: the file asks for something that generation here does not do.
@@ -267,14 +267,15 @@ def read_generation(config, generation=None):
             give_up("bad_words_ids", "each may hold one token only")
         if words != ends:  # transformers spares the end token here
             suppressed.extend(words)
-    settings = {
-        "pad_id": pad,
-        "start_id": start,
-        "end_id": end,
-        "forced_end": forced is not None,
-        "suppress_ids": list(dict.fromkeys(suppressed)),
-        "renormalize": bool(generation.get("renormalize_logits")),
-    }
+    rules = TokenRules(
+        pad_id=pad,
+        start_id=start,
+        end_id=end,
+        forced_end=forced is not None,
+        suppress_ids=list(dict.fromkeys(suppressed)),
+        renormalize=bool(generation.get("renormalize_logits")),
+    )
+    settings = rules.get_config()
     if generation.get("max_new_tokens"):
         settings["max_length"] = generation["max_new_tokens"]
     elif generation.get("max_length"):

@@ -10,6 +10,7 @@ from kerasmodels.checkpoints.files import read_json
 from kerasmodels.listing import strings_of
 from kerasmodels.nested_ids import decode_nested
 from kerasmodels.sentencepiece_models import load_model, train_model
+from kerasmodels.token_rules import TokenRules
 
 SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
 TARGET_VOCABULARY = "target_vocab.json"
@@ -95,6 +96,13 @@ class MarianTokenizer:
         added = _added_tokens(settings, json.loads(self.files.get(ADDED, b"{}")), self.vocabulary)
         self._special = tuple(dict.fromkeys([*special.values(), *added]))
         self.pad_id = self.vocabulary[padding]
+        # As in Marian's own configurations: decoding starts from the pad id and never writes it.
+        self.token_rules = TokenRules(
+            pad_id=self.pad_id,
+            start_id=self.pad_id,
+            end_id=self.target_vocabulary[self._end],
+            suppress_ids=[self.pad_id],
+        )
 
     @classmethod
     def from_folder(cls, folder):

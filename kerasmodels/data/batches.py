@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from kerasmodels.data.buckets import assign_buckets, choose_buckets, rows_that_fit
+from kerasmodels.token_rules import TokenRules
 
 __all__ = ["BucketedPairs"]
 
@@ -18,20 +19,20 @@ __all__ = ["BucketedPairs"]
 class BucketedPairs(keras.utils.PyDataset):
     """Batches of source and target sequences for teacher forcing, of similar length.
 
-    A batch is `(inputs, targets)`. `inputs` holds `encoder_token_ids` and `encoder_padding_mask`,
-    both (rows, source length), `decoder_token_ids` and `decoder_padding_mask`, both (rows, target
-    length); `targets` is (rows, target length). All are int32; a mask is 1 at real tokens. The
-    decoder reads the start token and the target, and is to say the target and the end token.
-    Sources are taken as they are.
+    A batch is `(inputs, targets, sample_weight)`. `inputs` holds `encoder_token_ids` and
+    `encoder_padding_mask`, both (rows, source length), `decoder_token_ids` and
+    `decoder_padding_mask`, both (rows, target length); `targets` and `sample_weight` are (rows,
+    target length). All are int32, but for the weights, which are float32: 1 at real tokens, 0 on
+    padding. A mask is 1 at real tokens. The decoder reads the start token and the target, and is
+    to say the target and the end token. Sources are taken as they are.
 
     **Few shapes.** Pairs are put into buckets, and each bucket has one shape (rows, source length,
     target length), so there are at most `num_buckets` shapes and a compiled step is compiled that
     often. The lengths are chosen so that little is padding (`padding_share` says how much). Rows
     are as many as fit into `tokens_per_batch` cells, padding included, on the longer side; a
     bucket's pairs are spread evenly over its batches. Where they do not come out even, a batch is
-    filled up with rows that are padding only: mask 0 and target `pad_id` throughout, which
-    weigh nothing in `SmoothedCrossEntropy` and in token metrics. `rows(i)` says which rows
-    these are.
+    filled up with rows that are padding only, of mask 0 and weight 0 throughout. `rows(i)`
+    says which rows these are.
 
     **Every pair once.** An epoch holds each pair exactly once. With `shuffle`, each epoch draws
     anew, from `seed` and the number of the epoch, which pairs of a bucket share a batch and the
@@ -52,7 +53,11 @@ class BucketedPairs(keras.utils.PyDataset):
 
     Args:
         source: Source sequences: a list of lists or arrays of integer ids, none empty.
-        target: Target sequences, as many, without start and end tokens; may be empty.
+        target: Target sequences, as many, without start token; may be empty. The end token is
+            put behind each of them, unless all of them end with one already.
+        rules: Which tokens pad, start and end a sequence: the model (`rules=model`) or the
+            tokenizer that is to read the batches, or their `token_rules`. By default those of
+            `Vocabulary` and of a `Transformer` that was told nothing else: 0, 1 and 2.
         tokens_per_batch: The most cells a batch may have on either side.
         num_buckets: The largest number of shapes.
         buckets: The lengths to pad to, as pairs (source, target), the end token counted, in
@@ -66,13 +71,11 @@ class BucketedPairs(keras.utils.PyDataset):
         seed: An integer.
         vocabulary_size: If given, a number or a pair (source, target): ids from there on are an
             error.
-        start_id: The id the decoder starts from.
-        end_id: The id that ends a target.
-        pad_id: The id of padding; no sequence may hold it.
         shard: `(index, count)`: keep only part `index` of `count` equal parts of each batch's
             rows; `batch_multiple` must be a multiple of `count`.
 
     Attributes:
+        token_rules: The `TokenRules`; `fit` compares them with the model's.
         buckets: The pairs of lengths that are padded to.
         epoch: The number of the present draw.
         num_pairs: The number of pairs in an epoch.
@@ -94,7 +97,7 @@ class BucketedPairs(keras.utils.PyDataset):
         letters.encode_batch(["cat", "hat", "that"]),
         sounds.encode_batch(["K AE T", "HH AE T", "DH AE T"]),
     )
-    inputs, targets = train[0]
+    inputs, targets, sample_weight = train[0]
     inputs["encoder_token_ids"].shape, targets.shape  # (3, 4), (3, 4)
     print(train.summary())
     ```
@@ -112,10 +115,8 @@ class BucketedPairs(keras.utils.PyDataset):
         shuffle: bool = True,
         seed: int = 0,
         vocabulary_size: int | tuple[int, int] | None = None,
-        start_id: int = 1,
-        end_id: int = 2,
-        pad_id: int = 0,
         shard: tuple[int, int] = (0, 1),
+        rules=None,
     ):
         # No workers: a batch takes a millisecond, and with workers Keras 3.15 trains once more
         # on what it had queued while building the model (JAX and PyTorch).
@@ -127,11 +128,6 @@ class BucketedPairs(keras.utils.PyDataset):
         ):
             if value < 1:
                 raise ValueError(f"`{name}` must be at least 1. Received: {value}.")
-        if end_id == pad_id:
-            raise ValueError(
-                f"`end_id` must differ from `pad_id`, which weighs nothing. Received: {end_id} "
-                "for both."
-            )
         shard_index, shard_count = shard
         if not 0 <= shard_index < shard_count or batch_multiple % shard_count:
             raise ValueError(
@@ -142,19 +138,17 @@ class BucketedPairs(keras.utils.PyDataset):
         self.batch_multiple = batch_multiple
         self.shuffle = shuffle
         self.seed = seed
-        self.pad_id = pad_id
+        self.token_rules = rules = TokenRules() if rules is None else TokenRules.of(rules)
         self.shard = shard
 
         source_size, target_size = _pair(vocabulary_size)
-        special = {"pad_id": pad_id, "start_id": start_id, "end_id": end_id}
-        for name, value in special.items():
-            if value < 0 or (target_size is not None and value >= target_size):
-                raise ValueError(
-                    f"`{name}` must be an id of the vocabulary (vocabulary_size={target_size}). "
-                    f"Received: {value}."
-                )
-        source, source_lengths = _flatten("source", source, source_size, {"pad_id": pad_id})
-        target, target_lengths = _flatten("target", target, target_size, special)
+        rules.check(np.iinfo(np.int32).max if target_size is None else target_size, pad=True)
+        # What ends a row may have the number of the pad id: masks and weights tell them apart.
+        reserved = {} if rules.pad_id in rules.end_ids else {"pad_id": [rules.pad_id]}
+        source, source_lengths = _flatten("source", source, source_size, reserved)
+        target, ends = _without_ends(target, rules)
+        reserved = {**reserved, "start_id": [rules.start_id], "end_id": rules.end_ids}
+        target, target_lengths = _flatten("target", target, target_size, reserved)
         if len(source_lengths) != len(target_lengths):
             raise ValueError(
                 "`source` and `target` must have the same number of sequences. Received: "
@@ -168,13 +162,13 @@ class BucketedPairs(keras.utils.PyDataset):
         self._source, self._source_lengths = source, source_lengths
         self._source_starts = np.cumsum(source_lengths) - source_lengths
         self._target_lengths = target_lengths + 1
-        ends = np.cumsum(target_lengths + 2)
-        self._target_starts = ends - target_lengths - 2
-        self._target = np.empty(ends[-1] if len(ends) else 0, np.int32)
-        self._target[self._target_starts] = start_id
-        self._target[ends - 1] = end_id
+        stops = np.cumsum(target_lengths + 2)
+        self._target_starts = stops - target_lengths - 2
+        self._target = np.empty(stops[-1] if len(stops) else 0, np.int32)
+        self._target[self._target_starts] = rules.start_id
+        self._target[stops - 1] = ends
         inside = np.ones(len(self._target), bool)
-        inside[self._target_starts] = inside[ends - 1] = False
+        inside[self._target_starts] = inside[stops - 1] = False
         self._target[inside] = target
 
         source_limit, target_limit = _pair(max_length)
@@ -259,7 +253,7 @@ class BucketedPairs(keras.utils.PyDataset):
         self._epochs_ended += 1
 
     def __getitem__(self, index: int):
-        """The batch at `index`: `(inputs, targets)`."""
+        """The batch at `index`: `(inputs, targets, sample_weight)`."""
         _, source_length, target_length = self._shapes[self._batches()[index][0]]
         rows = self.rows(index)
         source, source_mask = self._gather(
@@ -277,7 +271,7 @@ class BucketedPairs(keras.utils.PyDataset):
             "decoder_token_ids": decoder,
             "decoder_padding_mask": decoder_mask,
         }
-        return inputs, targets
+        return inputs, targets, decoder_mask.astype(np.float32)
 
     def rows(self, index: int) -> np.ndarray:
         """Says which pairs stand in a batch of the present epoch.
@@ -340,7 +334,7 @@ class BucketedPairs(keras.utils.PyDataset):
         """Cuts the given pairs out of a flat array: ids and mask, both (rows, width) int32."""
         real = rows >= 0
         mask = np.arange(width) < np.where(real, lengths[rows], 0)[:, None]
-        ids = np.full((len(rows), width), self.pad_id, np.int32)
+        ids = np.full((len(rows), width), self.token_rules.pad_id, np.int32)
         ids[mask] = flat[(starts[rows][:, None] + np.arange(width))[mask]]
         return ids, mask.astype(np.int32)
 
@@ -388,13 +382,22 @@ def _flatten(name, sequences, vocabulary_size, reserved):
             f"Ids in `{name}` must lie in [0, {limit}), the vocabulary. Received: {flat[position]} "
             f"in sequence {np.searchsorted(np.cumsum(lengths), position, side='right')}."
         )
-    for role, reserved_id in reserved.items():
-        found = flat == reserved_id
+    for role, reserved_ids in reserved.items():
+        found = np.isin(flat, reserved_ids)
         if found.any():
             number = np.searchsorted(np.cumsum(lengths), found.argmax(), side="right")
             raise ValueError(
-                f"Sequences in `{name}` must not hold {role}={reserved_id}: padding, start and "
-                f"end of targets are added here. Received: sequence {number}, "
+                f"Sequences in `{name}` must not hold {role}={flat[found.argmax()]}: padding, "
+                "start and end of targets are added here (an end token may stand at the end of all "
+                f"targets or of none). Received: sequence {number}, "
                 f"{np.asarray(sequences[number]).tolist()}."
             )
     return flat.astype(np.int32), lengths
+
+
+def _without_ends(target, rules):
+    """The targets without end token, and the one that each of them shall have."""
+    target = list(target)
+    if not target or not all(len(t) and t[-1] in rules.end_ids for t in target):
+        return target, rules.end_ids[0]
+    return [t[:-1] for t in target], np.array([t[-1] for t in target], np.int32)

@@ -33,6 +33,7 @@ from kerasmodels.data.tokenizers import (
 )
 from kerasmodels.listing import listed, strings_of
 from kerasmodels.nested_ids import decode_nested, rows_of_ids
+from kerasmodels.token_rules import TokenRules
 
 __all__ = ["BertTokenizer"]
 
@@ -64,6 +65,7 @@ class BertTokenizer:
         pad_id, unknown_id, cls_id, sep_id, mask_id: The ids of the special tokens.
         special_ids: These five.
         vocabulary_size: The number of tokens.
+        token_rules: The `TokenRules` of sequences written with it: `[PAD]`, `[CLS]`, `[SEP]`.
         engine: The `tokenizers.Tokenizer` that does the work, made when it is needed first.
         files: The content (bytes) of `vocab.txt`, `tokenizer_config.json` and `tokenizer.json`
             by name; transformers reads them to the same effect.
@@ -210,6 +212,11 @@ class BertTokenizer:
             return cls(**arguments)
         except ValueError as error:
             raise ValueError(f"The vocabulary in {folder} is not BERT's: {error}") from error
+
+    @property
+    def token_rules(self) -> TokenRules:
+        """Which tokens pad, start and end a sequence that is written with this vocabulary."""
+        return TokenRules(self.pad_id, self.cls_id, self.sep_id)
 
     @property
     def vocabulary_size(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasmodels.listing import listed
 from kerasmodels.nested_ids import decode_nested, rows_of_ids
+from kerasmodels.token_rules import TokenRules
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -46,6 +47,11 @@ class TextCodec:
         self.tokens = tokens
 
     @property
+    def token_rules(self) -> TokenRules:
+        """Which tokens pad, start and end a sequence, for batches, searches and models."""
+        return TokenRules(self.pad_id, self.start_id, self.end_id)
+
+    @property
     def vocabulary_size(self) -> int:
         """The number of ids, special tokens included."""
         return len(self.tokens)
@@ -62,7 +68,7 @@ class TextCodec:
         Args:
             text: A string (`Vocabulary` also takes a sequence of tokens).
             add_end: Whether the end token is appended, as published translation models expect
-                of their source. Targets need none: `BucketedPairs` adds it.
+                of their source. Targets need none: `BucketedPairs` adds it where it is missing.
 
         Returns:
             A list of ids, without start token. The empty text has none.

@@ -126,8 +126,8 @@ def label_tokens(
 ) -> LabeledTokens:
     """Turns words and their tags into what `models.BertTokenClassifier` is trained with.
 
-    Only the first piece of a word has a weight (section 5.3). `training.SmoothedCrossEntropy(0.0,
-    ignore_id=None)` then is the mean over words, whatever the padding.
+    Only the first piece of a word has a weight (section 5.3). `training.SmoothedCrossEntropy(0.0)`
+    then is the mean over words, whatever the padding.
 
     Args:
         tokenizer: A `BertTokenizer`.

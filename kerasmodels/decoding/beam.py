@@ -6,6 +6,7 @@ from keras import ops
 
 from kerasmodels.arguments import integer, number
 from kerasmodels.decoding.protocol import SearchState, run_loop
+from kerasmodels.decoding.rules import allow, is_end
 from kerasmodels.decoding.search import Search
 from kerasmodels.decoding.top_k import top_k
 
@@ -122,7 +123,7 @@ class BeamSearch(Search):
             ids = ops.take_along_axis(live_ids, parents[..., None], axis=1)
             ids = ops.where(positions == index, tokens[..., None], ids)  # (batch, width, length)
 
-            ends = ops.logical_or(rules.is_end(tokens), is_last)
+            ends = ops.logical_or(is_end(rules, tokens), is_last)
             penalised = scores / ops.take(penalties, index + 1)
             enters = ops.logical_and(ends, ops.logical_not(done[:, None]))[:, :beams]
             entering = ops.where(enters, penalised[:, :beams], _NONE)
@@ -178,7 +179,7 @@ class BeamSearch(Search):
             Log-probabilities, beams they continue and tokens, each `(batch, width)`.
         """
         beams = self.num_beams
-        allowed, log_sum = rules.allowed(logits)
+        allowed, log_sum = allow(rules, logits)
         each = min(width, logits.shape[-1])
         values, tokens = top_k(allowed, each)  # (batch * beams, each)
         scores = ops.reshape(values - log_sum[:, None], (-1, beams, each))

@@ -12,8 +12,8 @@ from kerasmodels.decoding.inputs import (
     round_up,
     source_length,
 )
-from kerasmodels.decoding.rules import TokenRules
 from kerasmodels.decoding.search import GreedySearch, Search
+from kerasmodels.token_rules import TokenRules
 
 # "We set the maximum output length during inference to input length + 50" (Vaswani et al. 2017,
 # section 6.1).
@@ -27,12 +27,7 @@ def generate(
     max_length=None,
     return_scores=False,
     *,
-    start_id=1,
-    end_id=2,
-    pad_id=0,
-    forced_end=False,
-    suppress_ids=(),
-    renormalize=False,
+    rules=None,
     jit_compile=True,
 ):
     """Generates token ids.
@@ -51,13 +46,9 @@ def generate(
         max_length: The largest number of tokens, the end token counted. Defaults to the length of
             the longest source plus 50.
         return_scores: Whether to return the scores, too.
-        start_id: The token to begin with; it is not part of the result.
-        end_id: The token that ends a sequence, or several of them.
-        pad_id: What stands after the end token.
-        forced_end: Whether the last position gets the end token (the first of several) where none
-            came before. It counts with probability 1.
-        suppress_ids: Tokens that are never generated. The others keep their probabilities.
-        renormalize: Whether the probabilities of the others add up to 1 instead.
+        rules: `TokenRules`, or a model or tokenizer that has some: which tokens start, end and pad
+            the result, which are suppressed, and whether the last position is an end token.
+            Defaults to the decoder's own `token_rules`; where it has none, to `TokenRules()`.
         jit_compile: `False` turns off XLA on TensorFlow, compilation on JAX, tracing on PyTorch.
 
     Returns:
@@ -95,7 +86,7 @@ def generate(
             "`search` must be a GreedySearch, BeamSearch, Sampling or another Search. "
             f"Received: {search!r}"
         )
-    rules = _rules(decoder, search, start_id, end_id, pad_id, forced_end, suppress_ids, renormalize)
+    rules = _rules(decoder, search, rules)
     inputs, batch = prepare_inputs(decoder, inputs)
     most = getattr(decoder, "max_sequence_length", None)
     max_length = _check_max_length(max_length, most, source_length(inputs))
@@ -127,12 +118,7 @@ def generate_tensors(
     search=None,
     max_length=None,
     *,
-    start_id=1,
-    end_id=2,
-    pad_id=0,
-    forced_end=False,
-    suppress_ids=(),
-    renormalize=False,
+    rules=None,
     noise=None,
 ):
     """`generate` as a pure function of tensors, for `tf.function`, `jax.jit` and exported models.
@@ -146,12 +132,7 @@ def generate_tensors(
         inputs: As in `generate`, tensors.
         search: As in `generate`.
         max_length: The number of positions, an integer. Required.
-        start_id: As in `generate`.
-        end_id: As in `generate`.
-        pad_id: As in `generate`.
-        forced_end: As in `generate`.
-        suppress_ids: As in `generate`.
-        renormalize: As in `generate`.
+        rules: As in `generate`.
         noise: `(batch, max_length)` float32 in [0, 1): the random numbers for `Sampling`, which
             needs them; one column a token.
 
@@ -180,7 +161,7 @@ def generate_tensors(
     ```
     """
     search = GreedySearch() if search is None else search
-    rules = _rules(decoder, search, start_id, end_id, pad_id, forced_end, suppress_ids, renormalize)
+    rules = _rules(decoder, search, rules)
     most = getattr(decoder, "max_sequence_length", None)
     max_length = _check_max_length(max_length, most, None)
     if noise is None and search.noise(1, 1) is not None:
@@ -196,14 +177,16 @@ def generate_tensors(
     return (ids[:, 0], scores[:, 0]) if search.num_return == 1 else (ids, scores)
 
 
-def _rules(decoder, search, start_id, end_id, pad_id, forced_end, suppress_ids, renormalize):
+def _rules(decoder, search, rules):
+    if rules is None:
+        rules = getattr(decoder, "token_rules", None)
+    rules = TokenRules() if rules is None else TokenRules.of(rules)
     size = getattr(decoder, "vocabulary_size", None)
     size = size[1] if isinstance(size, list | tuple) else size
     if size is not None:
         search.check(size)
-    return TokenRules.create(
-        start_id, end_id, pad_id, forced_end, suppress_ids, renormalize, vocabulary_size=size
-    )
+        rules.check(size)
+    return rules
 
 
 def _check_max_length(max_length, most, source):

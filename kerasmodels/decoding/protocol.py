@@ -16,6 +16,7 @@ It may also have these attributes:
   `batch` rows.
 - `vocabulary_size` (a number, or a pair source and target) and `max_sequence_length` (how many
   positions it has for sources and for results): what is checked before anything is computed.
+- `token_rules`: its `TokenRules`, which `generate` then follows unless it is told others.
 - `variables`: the Keras variables it uses, if they are not found in the layers it holds.
 
 Weights must be Keras variables: compiled searches see every change of those, and take anything

@@ -5,6 +5,7 @@ from keras import ops
 
 from kerasmodels.arguments import integer, number, positive_number
 from kerasmodels.decoding.protocol import SearchState, run_loop
+from kerasmodels.decoding.rules import allow, is_end
 from kerasmodels.decoding.top_k import argmax, top_k
 
 
@@ -84,7 +85,7 @@ class SingleSearch(Search):
         def body(constants, index, tokens, ids, scores, done, leaves):
             logits, leaves = state.step(tokens, leaves, constants["shared"], index)
             self.check(logits.shape[-1])
-            allowed, log_sum = rules.allowed(logits)
+            allowed, log_sum = allow(rules, logits)
             noise = constants["noise"]
             tokens = self.choose(allowed, None if noise is None else ops.take(noise, index, axis=1))
             gained = ops.take_along_axis(allowed, tokens[:, None], axis=-1)[:, 0] - log_sum
@@ -95,7 +96,7 @@ class SingleSearch(Search):
             scores = scores + ops.where(done, 0.0, gained)
             here = ops.logical_and(positions == index, ops.logical_not(done)[:, None])
             ids = ops.where(here, tokens[:, None], ids)
-            done = ops.logical_or(done, rules.is_end(tokens))
+            done = ops.logical_or(done, is_end(rules, tokens))
             return index + 1, tokens, ids, scores, done, leaves
 
         start = (

@@ -10,9 +10,6 @@ from kerasmodels.export.archive import Archive, require_saved_model
 from kerasmodels.export.inputs import dimensions_of, input_specs, names_of
 from kerasmodels.export.replacing import replacing
 
-# What a model's `generation` says about tokens, and `decoding.generate_tensors` takes.
-_TOKEN_RULES = ("pad_id", "start_id", "end_id", "forced_end", "suppress_ids", "renormalize")
-
 
 def saved_model(model, path, search=None, max_length=None):
     """Writes a TensorFlow SavedModel that answers as the model does, batch and length free.
@@ -106,13 +103,14 @@ def onnx(model, path):
     model = models.Transformer(1000, num_layers=1, num_heads=4, hidden_dim=64, intermediate_dim=256)
     export.onnx(model, "translator.onnx")
 
-    # Elsewhere, greedy decoding of one sentence:
+    # Elsewhere, greedy decoding of one sentence; the ids are those of `model.token_rules`:
     session = onnxruntime.InferenceSession("translator.onnx")
+    start, end = 1, 2
     source = np.array([[3, 1, 20, 2]], "int32")
-    tokens = np.array([[1]], "int32")  # the start token
-    while tokens[0, -1] != 2 and tokens.shape[1] <= 24:  # the end token
-        inputs = {"encoder_token_ids": source, "encoder_padding_mask": source != 0}
-        inputs |= {"decoder_token_ids": tokens, "decoder_padding_mask": tokens != 0}
+    tokens = np.array([[start]], "int32")
+    while tokens[0, -1] != end and tokens.shape[1] <= 24:
+        inputs = {"encoder_token_ids": source, "encoder_padding_mask": np.ones(source.shape, bool)}
+        inputs |= {"decoder_token_ids": tokens, "decoder_padding_mask": np.ones(tokens.shape, bool)}
         logits = session.run(None, inputs)[0]  # (1, length, vocabulary)
         following = logits[:, -1:].argmax(-1).astype("int32")
         tokens = np.concatenate([tokens, following], axis=1)
@@ -182,11 +180,9 @@ def _generation(model, search, max_length):
             "`search` needs a model that can generate, with `start` and `step` (see `decoding`). "
             f"Received: model of class {type(model).__name__}"
         )
-    generation = getattr(model, "generation", {})
-    rules = {key: generation[key] for key in _TOKEN_RULES if key in generation}
 
     def generate(inputs, noise=None):
-        return decoding.generate_tensors(model, inputs, search, max_length, noise=noise, **rules)[0]
+        return decoding.generate_tensors(model, inputs, search, max_length, noise=noise)[0]
 
     if search.noise(1, 1) is None:
         return generate, None

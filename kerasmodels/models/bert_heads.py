@@ -113,7 +113,7 @@ class BertPretraining(_BertHead):
 
     bert = models.Bert(1000, num_layers=2, num_heads=2, hidden_dim=64, intermediate_dim=256)
     model = models.BertPretraining(bert)
-    loss = training.SmoothedCrossEntropy(0.0, ignore_id=None)
+    loss = training.SmoothedCrossEntropy(0.0)
     model.compile("adam", {"mlm": loss, "nsp": loss})
     inputs = {"token_ids": np.array([[101, 7, 8, 102]]), "segment_ids": None, "padding_mask": None}
     model({**inputs, "mask_positions": np.array([[2]])})["mlm"]  # (1, 1, 1000)

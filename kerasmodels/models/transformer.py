@@ -14,6 +14,7 @@ the logits and sinusoids in halves (as the Marian checkpoints want them).
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasmodels import checkpoints, decoding
@@ -29,6 +30,7 @@ from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.layers.positions import position_layers
 from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.named_inputs import NamedInputs, refuse_class_weight
+from kerasmodels.token_rules import TokenRules
 from kerasmodels.training import FitOnReplicas
 from kerasmodels.training.input_checks import check_labels
 
@@ -44,11 +46,9 @@ SIZES = {
 }
 SIZES = {name: dict(zip(_SIZE, values, strict=True)) for name, values in SIZES.items()}
 
-# The token rules of `decoding.generate`.
-_GENERATION = dict(
-    pad_id=0, start_id=1, end_id=2, forced_end=False, suppress_ids=[], renormalize=False
-)
-# What published models say besides: how `generate` searches when it is not told.
+# What a model says of its tokens, and what published ones say besides: how `generate` searches
+# when it is not told.
+_RULES = tuple(TokenRules().get_config())
 _BEAM = ("num_beams", "length_penalty", "length_rule")
 _SEARCH = ("max_length", *_BEAM)
 
@@ -79,16 +79,23 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         max_sequence_length: Number of learned positions; with sinusoids it must be `None`.
         scale_embeddings: Whether embeddings are multiplied by `sqrt(hidden_dim)` (section 3.4).
         output_bias: Whether the logits have a bias.
-        generation: What `generate` assumes where it differs from `{"pad_id": 0, "start_id": 1,
-            "end_id": 2, "forced_end": False, "suppress_ids": [], "renormalize": False}`; `end_id`
-            may be a list. With `num_beams`, `length_penalty` and `length_rule`, `generate` uses
-            this beam search when no other is given, with `max_length` that length.
+        generation: The tokens that pad, start and end a target, and how `generate` searches: the
+            `TokenRules` of the tokenizer (`tokenizer.token_rules`), or a dictionary of their
+            arguments, where these differ from `TokenRules()`. With `num_beams`, `length_penalty`
+            and `length_rule` in the dictionary, `generate` uses this beam search when no other is
+            given, with `max_length` that length.
         dtype: Dtype or policy, such as `"mixed_bfloat16"`.
         name: Name of the model.
 
+    Which targets count: in the losses and metrics of `training`, none that is the pad id (unless
+    that is an end token too), none behind `decoder_padding_mask`, and none whose `sample_weight`
+    is 0. This holds with and without sample weights, in `metrics` and `weighted_metrics` alike.
+    Keras's own losses and metrics read `sample_weight` alone, as Keras says.
+
     Raises:
         ValueError: For sizes that do not fit one another, unknown positions, or learned positions
-            without a length.
+            without a length. In `fit` and `evaluate`, if the batches were made by a
+            `data.BucketedPairs` with other token rules than the model's.
 
     Example:
     ```python
@@ -139,12 +146,6 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
                     "`hidden_dim` must be divisible by `num_heads`. "
                     f"Received: hidden_dim={hidden_dim}, num_heads={num_heads}"
                 )
-        unknown = set(generation or {}) - set(_GENERATION) - set(_SEARCH)
-        if unknown:
-            raise ValueError(
-                f"`generation` takes the keys {[*_GENERATION, *_SEARCH]}. "
-                f"Received: {sorted(unknown)}"
-            )
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
         def embedding(size, name):
@@ -235,7 +236,7 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             positions=positions,
             max_sequence_length=max_sequence_length,
             scale_embeddings=scale_embeddings,
-            generation={**_GENERATION, **(generation or {})},
+            generation=_generation(generation),
         )
         for argument, value in self._arguments.items():
             setattr(self, argument, value)
@@ -253,8 +254,43 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             _, size = _pair("vocabulary_size", self.vocabulary_size)
             check_labels("y", targets, size, "the vocabulary", self._loss_of("y", loss))
 
+    @property
+    def token_rules(self):
+        """The `TokenRules` of the target: what batches, searches and callbacks take."""
+        return TokenRules(**{name: self.generation[name] for name in _RULES})
+
     def _check_class_weight(self, class_weight, y):
         refuse_class_weight(class_weight, y)
+
+    def _check_source(self, source, with_targets):
+        super()._check_source(source, with_targets)
+        rules = getattr(source, "token_rules", None)
+        if isinstance(rules, TokenRules):
+            self.token_rules.check_same_ids(rules, f"The batches of {type(source).__name__}")
+
+    def _check_arrays(self, arrays):
+        super()._check_arrays(arrays)
+        rules, mask = self.token_rules, arrays.get("decoder_padding_mask")
+        if rules.start_id != rules.pad_id or mask is None or mask.ndim != 2:
+            return
+        # The trap of a mask that was made of `token_ids != pad_id`.
+        kept = mask.astype(bool)
+        unseen = kept.any(axis=1) & ~kept[:, 0]
+        if unseen.any():
+            raise ValueError(
+                "`decoder_padding_mask` must keep the first position, which holds the start token; "
+                f"here that has the number of the pad id, {rules.pad_id}. Received: row "
+                f"{unseen.argmax()} that leaves it out"
+            )
+
+    def _counted(self, x, y):
+        """Which targets are tokens; see `CountsTokens`."""
+        rules, masks = self.token_rules, []
+        if rules.pad_id not in rules.end_ids:
+            masks.append(ops.not_equal(y, rules.pad_id))
+        if isinstance(x, dict) and x.get("decoder_padding_mask") is not None:
+            masks.append(x["decoder_padding_mask"])
+        return masks
 
     # === Decoding ===
 
@@ -286,13 +322,12 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             token_ids = as_array("inputs", inputs)
             mask = token_ids != self.generation["pad_id"]
             inputs = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
-        settings = dict(self.generation)
-        beam = {key: settings.pop(key) for key in _BEAM if key in settings}
+        beam = {key: self.generation[key] for key in _BEAM if key in self.generation}
         if search is None and beam:
             search = decoding.BeamSearch(**beam)
-        if max_length is not None:
-            settings["max_length"] = max_length
-        return decoding.generate(self, inputs, search, return_scores=return_scores, **settings)
+        if max_length is None:
+            max_length = self.generation.get("max_length")
+        return decoding.generate(self, inputs, search, max_length, return_scores=return_scores)
 
     def start(self, inputs, max_length):
         """Encodes the sources and makes room for the target: the state before the first step.
@@ -443,6 +478,19 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             "name": self.name,
             **self._frozen_layers(),
         }
+
+
+def _generation(given):
+    """The rules and the search in full, in numbers that a JSON file can hold."""
+    given = given.get_config() if isinstance(given, TokenRules) else dict(given or {})
+    unknown = set(given) - set(_RULES) - set(_SEARCH)
+    if unknown:
+        raise ValueError(
+            f"`generation` takes the keys {[*_RULES, *_SEARCH]}. Received: {sorted(unknown)}"
+        )
+    rules = TokenRules(**{name: given[name] for name in _RULES if name in given})
+    search = {name: np.asarray(given[name]).item() for name in _SEARCH if name in given}
+    return {**rules.get_config(), **search}
 
 
 def _pair(name, value):

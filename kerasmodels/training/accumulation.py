@@ -6,6 +6,7 @@ from keras import ops
 from kerasmodels.arguments import integer
 from kerasmodels.keras_internals import get_keras_mask
 from kerasmodels.training.checked_inputs import ChecksInputs
+from kerasmodels.training.counted_tokens import CountsTokens
 from kerasmodels.training.gradients import NestedScope
 from kerasmodels.training.losses import loss_argument
 from kerasmodels.training.portable import PortableModel
@@ -80,6 +81,9 @@ class GradientAccumulation(ChecksInputs, PortableModel):
         if isinstance(self.model, ChecksInputs):
             self.model._check(inputs, targets, sample_weight, loss=getattr(self, "loss", None))
 
+    def _counted(self, x, y):
+        return self.model._counted(x, y) if isinstance(self.model, CountsTokens) else []
+
     def _check_class_weight(self, class_weight, y):
         if isinstance(self.model, ChecksInputs):
             self.model._check_class_weight(class_weight, y)
@@ -144,7 +148,8 @@ class GradientAccumulation(ChecksInputs, PortableModel):
                 loss = ops.cast(self.compute_loss(x, y, y_pred, sample_weight), "float32")
                 return loss * share, share, y_pred
 
-            (loss, share, y_pred), gradients = self._gradients(loss_fn, variables, optimizer)
+            with self._counting(x, y, sample_weight):
+                (loss, share, y_pred), gradients = self._gradients(loss_fn, variables, optimizer)
             self.compute_metrics(x, y, y_pred, sample_weight)
             return [a + b for a, b in zip(sums, [*gradients, loss, share], strict=True)]
 

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from kerasmodels.token_rules import TokenRules
 from kerasmodels.training.accumulation import without_accumulation
 
 
@@ -35,12 +36,14 @@ class GenerationCallback(keras.callbacks.Callback):
             references.
         batch_size: How many rows of arrays are generated at once; batches stay as they are.
         every: The number of epochs from one generation to the next.
-        end_id: The id (or ids) after which a sequence is over.
-        pad_id: The id that is no token.
+        rules: `decoding.TokenRules`, or a tokenizer that has some: which tokens end a sequence and
+            which is padding. By default those of the model, else of `validation_data`, else
+            `TokenRules()`.
 
     Raises:
         ValueError: If there is no metric, if `every` or `batch_size` is not positive, if the data
-            is empty or numbers of references and rows differ.
+            is empty, if numbers of references and rows differ, or if the token rules of
+            `validation_data` are others than the model's.
 
     Attributes:
         samples: `(hypothesis, references)` of the first rows of the last generation, to be looked
@@ -80,8 +83,7 @@ class GenerationCallback(keras.callbacks.Callback):
         references=None,
         batch_size=64,
         every=1,
-        end_id=2,
-        pad_id=0,
+        rules=None,
     ):
         super().__init__()
         self.metrics = list(metrics) if isinstance(metrics, (list, tuple)) else [metrics]
@@ -97,8 +99,7 @@ class GenerationCallback(keras.callbacks.Callback):
         self.references = references
         self.batch_size = int(batch_size)
         self.every = int(every)
-        self.end_ids = np.atleast_1d(end_id)
-        self.pad_id = pad_id
+        self.rules = None if rules is None else TokenRules.of(rules)
         self.samples = []
         self._last = {}
 
@@ -121,12 +122,13 @@ class GenerationCallback(keras.callbacks.Callback):
             metric.reset_state()
         self.samples, rows = [], 0
         model = without_accumulation(self.model)
+        rules = self._token_rules(model)
         for inputs, targets in self._batches():
             ids = np.asarray(model.generate(inputs, **options))
             best = ids[:, 0] if ids.ndim == 3 else ids  # (batch, max_length)
-            hypotheses = [self._sequence(row) for row in best]
+            hypotheses = [self._sequence(row, rules) for row in best]
             if self.references is None:
-                references = [[self._sequence(row)] for row in targets]
+                references = [[self._sequence(row, rules)] for row in targets]
             else:
                 references = [list(r) for r in self.references[rows : rows + len(best)]]
             rows += len(best)
@@ -155,11 +157,19 @@ class GenerationCallback(keras.callbacks.Callback):
         for batch in data:
             yield _without_filling(batch[0], keras.ops.convert_to_numpy(batch[1]))
 
-    def _sequence(self, ids):
+    def _token_rules(self, model):
+        """Those that were given, else the model's, else the data's."""
+        of_model, of_data = (getattr(x, "token_rules", None) for x in (model, self.validation_data))
+        if isinstance(of_model, TokenRules) and isinstance(of_data, TokenRules):
+            of_model.check_same_ids(of_data, "`validation_data`")
+        rules = (rules for rules in (self.rules, of_model, of_data) if rules is not None)
+        return next(rules, TokenRules())
+
+    def _sequence(self, ids, rules):
         """The ids before the first end token and without padding, decoded."""
-        ends = np.flatnonzero(np.isin(ids, self.end_ids))
+        ends = np.flatnonzero(np.isin(ids, rules.end_ids))
         ids = ids[: ends[0]] if len(ends) else ids
-        ids = ids[ids != self.pad_id].tolist()
+        ids = ids[ids != rules.pad_id].tolist()
         return self.decode(ids) if self.decode else ids
 
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from kerasmodels.keras_internals import CALLED_BY_FIT
+from kerasmodels.training.counted_tokens import CountsTokens
 from kerasmodels.training.input_checks import (
     check_ids,
     check_numbers,
@@ -19,7 +20,7 @@ from kerasmodels.training.streams import checked_stream
 from kerasmodels.training.trainer_guards import KeepsState
 
 
-class ChecksInputs(KeepsState):
+class ChecksInputs(CountsTokens, KeepsState):
     """A mixin for `keras.Model`s: `fit` and its kin look at arrays at once, at streams as they go.
 
     An id outside its table is an error on one backend, a NaN on another, and a vector of zeros on

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from kerasmodels.keras_internals import get_keras_mask
+from kerasmodels.training.counted_tokens import counted
 from kerasmodels.training.replicas import share_to_whole
 
 
@@ -71,7 +72,7 @@ def token_losses(y_true, logits, label_smoothing=0.0):
     return ops.squeeze(losses, axis=-1)
 
 
-def token_weights(y_true, ignore_id=0, sample_weight=None, mask=None, dtype="float32"):
+def token_weights(y_true, ignore_id=None, sample_weight=None, masks=(), dtype="float32"):
     """How much every token counts: 0 for padding, else 1 or its sample weight.
 
     Args:
@@ -79,21 +80,22 @@ def token_weights(y_true, ignore_id=0, sample_weight=None, mask=None, dtype="flo
         ignore_id: The id that counts nothing; `None` if every id counts.
         sample_weight: `None`, or weights a row `(batch,)`, or ones that broadcast against `y_true`
             from the left: `(batch, length)`, `(batch, 1)`.
-        mask: `None`, or a mask of the same kinds; False or 0 counts nothing.
+        masks: Masks of the same kinds, or `None`s; False or 0 counts nothing.
         dtype: The dtype of the result.
 
     Returns:
         A tensor of `y_true`'s shape.
 
     Raises:
-        ValueError: If `sample_weight` or `mask` does not fit `y_true`.
+        ValueError: If `sample_weight` or a mask does not fit `y_true`.
     """
     weights = ops.ones_like(y_true, dtype=dtype)
     if ignore_id is not None:
         weights = ops.cast(ops.not_equal(y_true, ignore_id), dtype)
-    if mask is not None:
-        mask = _align(ops.cast(ops.convert_to_tensor(mask), "bool"), y_true, "mask")
-        weights = weights * ops.cast(mask, dtype)
+    for mask in masks:
+        if mask is not None:
+            mask = _align(ops.cast(ops.convert_to_tensor(mask), "bool"), y_true, "mask")
+            weights = weights * ops.cast(mask, dtype)
     if sample_weight is not None:
         sample_weight = ops.cast(ops.convert_to_tensor(sample_weight), dtype)
         weights = weights * _align(sample_weight, y_true, "sample_weight")
@@ -142,11 +144,18 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy with label smoothing over the real tokens of a batch, in nats.
 
     `sum(w * l) / sum(w)`, where `l` is the cross-entropy of a token against
-    `(1 - eps) * one_hot(y) + eps / V` over all V classes and `w` is 0 for targets that equal
-    `ignore_id` and for positions that the prediction's implicit Keras mask hides, else 1 or the
-    `sample_weight`. The amount of padding changes nothing, a batch of padding alone gives 0, and
-    no matrix of one-hot targets is made. Equal to PyTorch's
+    `(1 - eps) * one_hot(y) + eps / V` over all V classes and `w` its `sample_weight`, else 1. The
+    amount of padding changes nothing, a batch of padding alone gives 0, and no matrix of one-hot
+    targets is made. Equal to PyTorch's
     `CrossEntropyLoss(ignore_index=ignore_id, label_smoothing=eps)`.
+
+    **The batch says what counts.** Pipelines of `data` yield `(inputs, targets, sample_weight)`
+    with weight 0 on padding. `w` is also 0 where the prediction's implicit Keras mask hides a
+    position, and for targets that equal `ignore_id`, if there is one. A model of `models` that
+    knows its pad id and its padding mask (`models.Transformer`) leaves out padding by itself, so
+    that arrays without weights are right too. In a model of another kind, arrays that are padded
+    need weights, a mask or `ignore_id`: without them every target counts. A target of weight 0 may
+    be any number, also one outside the vocabulary.
 
     On several replicas of `tf.distribute` the weights are summed over all of them, so that replicas
     with unequal padding give the loss and the gradients of a single device. A replica's result is
@@ -159,7 +168,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Args:
         label_smoothing: eps, in `[0, 1)`. The paper's is 0.1.
-        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        ignore_id: A target that counts nothing, for targets that mark it (-100, or a pad id that
+            is no token); `None` if there is no such.
         name: The name of the loss.
 
     Calling it:
@@ -181,11 +191,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     loss = training.SmoothedCrossEntropy(label_smoothing=0.1)
     targets = np.array([[3, 1, 2, 0], [2, 2, 0, 0]])
     logits = np.zeros((2, 4, 5), "float32")
-    loss(targets, logits)  # log(5) = 1.6094
+    loss(targets, logits, sample_weight=targets != 0)  # log(5) = 1.6094
     ```
     """
 
-    def __init__(self, label_smoothing=0.1, ignore_id=0, name="smoothed_cross_entropy"):
+    def __init__(self, label_smoothing=0.1, ignore_id=None, name="smoothed_cross_entropy"):
         super().__init__(name=name, reduction="mean_with_sample_weight")
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(
@@ -195,21 +205,22 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.ignore_id = None if ignore_id is None else int(ignore_id)
 
     def call(self, y_true, y_pred):
-        """The loss of every token, `(batch, length)` float32; padding's is 0."""
+        """The loss of every token, `(batch, length)` float32; an ignored one's is 0."""
         y_true, logits = as_targets_and_logits(y_true, y_pred)
-        if self.ignore_id is None:
-            return token_losses(y_true, logits, self.label_smoothing)
-        real = ops.not_equal(y_true, self.ignore_id)
-        # An ignored id may lie outside the vocabulary (-100) and must not be looked up.
+        return self._losses(y_true, logits, token_weights(y_true, self.ignore_id))
+
+    def _losses(self, y_true, logits, weights):
+        # A target that counts nothing may lie outside the vocabulary and must not be looked up.
+        real = ops.not_equal(weights, 0)
         losses = token_losses(ops.where(real, y_true, 0), logits, self.label_smoothing)
         return ops.where(real, losses, ops.zeros_like(losses))
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """The mean over the real tokens; see the class."""
-        mask = get_keras_mask(y_pred)
+        masks = *counted(y_true), get_keras_mask(y_pred)
         y_true, logits = as_targets_and_logits(y_true, y_pred)
-        losses = self.call(y_true, logits)
-        weights = token_weights(y_true, self.ignore_id, sample_weight, mask, losses.dtype)
+        weights = token_weights(y_true, self.ignore_id, sample_weight, masks, logits.dtype)
+        losses = self._losses(y_true, logits, weights)
         total_weight = sum_over_replicas(ops.sum(weights))
         return share_to_whole(ops.divide_no_nan(ops.sum(losses * weights), total_weight))
 
@@ -228,8 +239,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         Returns:
             A float32 scalar.
         """
+        masks = *counted(y_true), mask
         y_true = ops.convert_to_tensor(y_true)
-        weights = token_weights(y_true, self.ignore_id, sample_weight, mask)
+        weights = token_weights(y_true, self.ignore_id, sample_weight, masks)
         return sum_over_replicas(ops.sum(weights))
 
     def get_config(self):

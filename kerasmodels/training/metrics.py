@@ -1,16 +1,24 @@
-"""Metrics over tokens: every real token weighs the same, in every batch and on every replica."""
+"""Metrics over tokens: every real token weighs the same, in every batch and on every replica.
+
+What is real says the batch, by sample weights, as for `SmoothedCrossEntropy`. In a model of
+`models`, or in a `PortableModel` that uses Keras's `compute_metrics`, the metrics of this module
+leave out tokens of weight 0 in both of `compile`'s arguments: in `weighted_metrics` a token counts
+with its weight, in `metrics` it counts once. Any other Keras model hands weights to
+`weighted_metrics` alone, and there these metrics belong.
+"""
 
 import keras
 from keras import ops
 
 from kerasmodels.keras_internals import better_when, get_keras_mask
+from kerasmodels.training.counted_tokens import counted
 from kerasmodels.training.losses import as_targets_and_logits, token_losses, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
     """The weighted mean of a value a token over all updates since the last reset."""
 
-    def __init__(self, ignore_id=0, name=None):
+    def __init__(self, ignore_id=None, name=None):
         super().__init__(name=name, dtype="float32")
         self.ignore_id = None if ignore_id is None else int(ignore_id)
         # Summed over replicas: the defaults of a metric's variables.
@@ -18,7 +26,7 @@ class _TokenMean(keras.metrics.Metric):
         self.weight = self.add_variable((), "zeros", dtype="float32", name="weight")
 
     def token_values(self, y_true, logits):
-        """The value of every token, `(batch, length)`; ignored ids are replaced by 0."""
+        """The value of every token, `(batch, length)`; targets that do not count are 0."""
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -29,13 +37,13 @@ class _TokenMean(keras.metrics.Metric):
             y_pred: Logits `(batch, length, vocabulary)`. Their implicit Keras mask is honoured.
             sample_weight: Optional weights, one a row `(batch,)` or one a token `(batch, length)`.
         """
-        mask = get_keras_mask(y_pred)
+        masks = *counted(y_true), get_keras_mask(y_pred)
         y_true, logits = as_targets_and_logits(y_true, y_pred)
-        weights = token_weights(y_true, self.ignore_id, sample_weight, mask)
-        if self.ignore_id is not None:
-            y_true = ops.where(ops.equal(y_true, self.ignore_id), 0, y_true)
-        values = ops.cast(self.token_values(y_true, logits), "float32") * weights
-        self.total.assign_add(ops.sum(values))
+        weights = token_weights(y_true, self.ignore_id, sample_weight, masks)
+        real = ops.not_equal(weights, 0)
+        values = self.token_values(ops.where(real, y_true, 0), logits)
+        values = ops.where(real, ops.cast(values, "float32"), 0.0)
+        self.total.assign_add(ops.sum(values * weights))
         self.weight.assign_add(ops.sum(weights))
 
     def result(self):
@@ -58,7 +66,7 @@ class TokenLoss(_TokenMean):
 
     Args:
         label_smoothing: As in `SmoothedCrossEntropy`; 0 for the plain negative log-likelihood.
-        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        ignore_id: A target that counts nothing; `None` if there is no such.
         name: The metric's name.
 
     Raises:
@@ -72,12 +80,13 @@ class TokenLoss(_TokenMean):
     from kerasmodels import training
 
     metric = training.TokenLoss()
-    metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
+    targets, logits = np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32")
+    metric.update_state(targets, logits, sample_weight=targets != 0)
     float(metric.result())  # log(4) = 1.3863
     ```
     """
 
-    def __init__(self, label_smoothing=0.0, ignore_id=0, name="token_loss"):
+    def __init__(self, label_smoothing=0.0, ignore_id=None, name="token_loss"):
         super().__init__(ignore_id=ignore_id, name=name)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(
@@ -100,7 +109,7 @@ class Perplexity(_TokenMean):
     """exp of the mean negative log-likelihood over all tokens since the last reset.
 
     Args:
-        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        ignore_id: A target that counts nothing; `None` if there is no such.
         name: The metric's name.
 
     Without any token the result is 1, which is exp(0).
@@ -111,12 +120,13 @@ class Perplexity(_TokenMean):
     from kerasmodels import training
 
     metric = training.Perplexity()
-    metric.update_state(np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32"))
+    targets, logits = np.array([[1, 2, 0]]), np.zeros((1, 3, 4), "float32")
+    metric.update_state(targets, logits, sample_weight=targets != 0)
     float(metric.result())  # 4: a uniform guess among 4 classes
     ```
     """
 
-    def __init__(self, ignore_id=0, name="perplexity"):
+    def __init__(self, ignore_id=None, name="perplexity"):
         super().__init__(ignore_id=ignore_id, name=name)
 
     def token_values(self, y_true, logits):
@@ -134,7 +144,7 @@ class MaskedAccuracy(_TokenMean):
     """The share of real tokens whose largest logit is the target's.
 
     Args:
-        ignore_id: The target that counts nothing, the pad id. `None` if every target counts.
+        ignore_id: A target that counts nothing; `None` if there is no such.
         name: The metric's name.
 
     Without any token the result is 0.
@@ -145,13 +155,14 @@ class MaskedAccuracy(_TokenMean):
     from kerasmodels import training
 
     metric = training.MaskedAccuracy()
+    targets = np.array([[1, 2, 0]])
     logits = np.array([[[0, 1, 0], [0, 1, 0], [0, 1, 0]]], "float32")
-    metric.update_state(np.array([[1, 2, 0]]), logits)
+    metric.update_state(targets, logits, sample_weight=targets != 0)
     float(metric.result())  # 0.5
     ```
     """
 
-    def __init__(self, ignore_id=0, name="masked_accuracy"):
+    def __init__(self, ignore_id=None, name="masked_accuracy"):
         super().__init__(ignore_id=ignore_id, name=name)
 
     def token_values(self, y_true, logits):

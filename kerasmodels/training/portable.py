@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasmodels.keras_internals import built_for, drop_loss_tracker
+from kerasmodels.training.counted_tokens import CountsTokens
 from kerasmodels.training.fit_on_replicas import FitOnReplicas, replaced
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
 from kerasmodels.training.named_optimizers import NamedOptimizers
@@ -18,7 +19,7 @@ from kerasmodels.training.unused_weights import run_and_see
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class PortableModel(FitOnReplicas, KeepsState, keras.Model):
+class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
     """A Keras model whose training step is written once, in plain stateful Keras.
 
     Write `training_step(self, data)`: compute losses, call `self.minimize`, update metrics, return

@@ -107,9 +107,10 @@ def test_inputs_are_padded(tokenizer):
 
 @pytest.mark.parametrize("folder", ["one"], indirect=True)
 def test_text_in_text_out(folder, tokenizer, original, tmp_path):
-    generation = {"pad_id": tokenizer.pad_id, "end_id": 0, "start_id": tokenizer.pad_id}
     size = len(tokenizer.vocabulary)
-    Transformer(size, 1, 2, 8, 8, generation=generation).save_to_preset(tmp_path / "model")
+    Transformer(size, 1, 2, 8, 8, generation=tokenizer.token_rules).save_to_preset(
+        tmp_path / "model"
+    )
     shutil.copytree(folder, tmp_path / "model", dirs_exist_ok=True)
     model = Transformer.from_preset(tmp_path / "model")
     ids = model.generate(model.tokenizer(TEXTS[:3]), max_length=5)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from kerasmodels import data
+from kerasmodels.decoding import TokenRules
 from tests.kit import once
 
 START, END = 1, 2
@@ -22,11 +23,12 @@ def random_pairs(number, seed=0, longest=15, vocabulary=50):
 def read_back(dataset):
     """The pairs of an epoch, read from the arrays: a dict from their number to (source, target)."""
     found = {}
-    for index, (inputs, targets) in enumerate(dataset):
+    for index, (inputs, targets, sample_weight) in enumerate(dataset):
         assert list(inputs) == KEYS
         source, source_mask, decoder, decoder_mask = inputs.values()
         assert source.shape == source_mask.shape
         assert decoder.shape == decoder_mask.shape == targets.shape
+        assert sample_weight.dtype == np.float32 and (sample_weight == decoder_mask).all()
         assert len(source) == len(targets) == len(dataset.rows(index))
         for ids, mask in ((source, source_mask), (decoder, decoder_mask), (targets, decoder_mask)):
             assert ids.dtype == mask.dtype == np.int32
@@ -46,7 +48,7 @@ def read_back(dataset):
 
 
 def shapes(dataset):
-    return [(*inputs["encoder_token_ids"].shape, y.shape[1]) for inputs, y in dataset]
+    return [(*inputs["encoder_token_ids"].shape, y.shape[1]) for inputs, y, _ in dataset]
 
 
 def groups(dataset):
@@ -57,25 +59,48 @@ def groups(dataset):
 def test_one_batch_by_hand():
     dataset = data.BucketedPairs([[5, 6, 7], [8]], [[9], [10, 11]], shuffle=False)
     assert len(dataset) == 1
-    inputs, targets = dataset[0]
+    inputs, targets, sample_weight = dataset[0]
     assert inputs["encoder_token_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
     assert inputs["encoder_padding_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert inputs["decoder_token_ids"].tolist() == [[1, 9, 0], [1, 10, 11]]
     assert inputs["decoder_padding_mask"].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert targets.tolist() == [[9, 2, 0], [10, 11, 2]]
+    assert sample_weight.tolist() == [[1, 1, 0], [1, 1, 1]]
     assert dataset.padding_share == pytest.approx(3 / 12)
 
 
 def test_special_ids_of_a_marian_model():
     # there the decoder starts from the padding id
-    dataset = data.BucketedPairs(
-        [[5, 0], [8]], [[9], []], shuffle=False, start_id=99, end_id=0, pad_id=99
-    )
-    inputs, targets = dataset[0]
+    rules = TokenRules(pad_id=99, start_id=99, end_id=0)
+    dataset = data.BucketedPairs([[5, 0], [8]], [[9], []], shuffle=False, rules=rules)
+    inputs, targets, sample_weight = dataset[0]
     assert inputs["encoder_token_ids"].tolist() == [[5, 0], [8, 99]]
     assert inputs["decoder_token_ids"].tolist() == [[99, 9], [99, 99]]
     assert inputs["decoder_padding_mask"].tolist() == [[1, 1], [1, 0]]
     assert targets.tolist() == [[9, 0], [0, 99]]
+    assert sample_weight.tolist() == [[1, 1], [1, 0]]
+
+
+def test_targets_may_end_with_the_end_token_already():
+    rules = TokenRules(pad_id=9, start_id=9, end_id=[0, 4])
+    for ends, expected in (([0, 0], [0, 0]), ([4, 0], [4, 0])):
+        target = [[5, 6, ends[0]], [ends[1]]]
+        dataset = data.BucketedPairs([[1], [2]], target, shuffle=False, rules=rules)
+        _, targets, weight = dataset[0]
+        assert targets.tolist() == [[5, 6, expected[0]], [expected[1], 9, 9]]
+        assert weight.tolist() == [[1, 1, 1], [1, 0, 0]]
+    with pytest.raises(ValueError, match="end_id=4.*all targets or of none"):
+        data.BucketedPairs([[1], [2]], [[5, 4], [6]], rules=rules)
+
+
+def test_an_end_token_that_also_pads():
+    # As in decoders that have no pad token: the weights say which of them counts.
+    rules = TokenRules(pad_id=0, start_id=1, end_id=0)
+    dataset = data.BucketedPairs([[5, 0], [6]], [[7, 8], [9]], shuffle=False, rules=rules)
+    inputs, targets, weight = dataset[0]
+    assert inputs["encoder_padding_mask"].tolist() == [[1, 1], [1, 0]]
+    assert targets.tolist() == [[7, 8, 0], [9, 0, 0]]
+    assert weight.tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -112,7 +137,7 @@ def test_no_batch_is_padding_only():
     # 641 rows over batches of at most 64, in multiples of 8: 10 of 72 would leave one empty
     pairs = [[5]] * 641
     dataset = data.BucketedPairs(pairs, pairs, tokens_per_batch=144, batch_multiple=8)
-    assert all(x["encoder_padding_mask"].any() for x, _ in dataset)
+    assert all(x["encoder_padding_mask"].any() for x, *_ in dataset)
     assert len(read_back(dataset)) == 641
 
 
@@ -125,7 +150,7 @@ def test_shuffling():
     seen = []
     for _ in range(4):
         assert shapes(dataset) == shapes(twin) and groups(dataset) == groups(twin)
-        for (x, y), (u, v) in zip(dataset, twin, strict=True):
+        for (x, y, _), (u, v, _) in zip(dataset, twin, strict=True):
             assert all((x[key] == u[key]).all() for key in KEYS) and (y == v).all()
         seen += [groups(dataset)]
         dataset.on_epoch_end()
@@ -137,9 +162,9 @@ def test_shuffling():
     assert shapes(dataset) != sorted(shapes(dataset)) and shapes(dataset) != shapes(other)
 
     fixed = data.BucketedPairs(source, target, shuffle=False, **options)
-    before = [x["encoder_token_ids"].tolist() for x, _ in fixed]
+    before = [x["encoder_token_ids"].tolist() for x, *_ in fixed]
     fixed.on_epoch_end()
-    assert [x["encoder_token_ids"].tolist() for x, _ in fixed] == before
+    assert [x["encoder_token_ids"].tolist() for x, *_ in fixed] == before
 
 
 def test_a_pass_that_has_begun_is_not_changed():
@@ -198,7 +223,7 @@ def test_padding_share_and_summary():
     shares = []
     for buckets in (1, 2, 4, 8):
         dataset = data.BucketedPairs(source, target, tokens_per_batch=200, num_buckets=buckets)
-        cells = sum(x["encoder_token_ids"].size + y.size for x, y in dataset)
+        cells = sum(x["encoder_token_ids"].size + y.size for x, y, _ in dataset)
         real = sum(len(s) + len(t) + 1 for s, t in zip(source, target, strict=True))
         assert dataset.padding_share == pytest.approx(1 - real / cells)
         shares.append(dataset.padding_share)
@@ -221,8 +246,9 @@ def test_shards_are_parts_of_the_same_batches():
     whole = data.BucketedPairs(source, target, **options)
     parts = [data.BucketedPairs(source, target, shard=(i, 2), **options) for i in range(2)]
     for _ in range(2):
-        for (x, y), (x0, y0), (x1, y1) in zip(whole, *parts, strict=True):
+        for (x, y, w), (x0, y0, w0), (x1, y1, w1) in zip(whole, *parts, strict=True):
             assert (np.concatenate([y0, y1]) == y).all() and len(y0) == len(y1)
+            assert (np.concatenate([w0, w1]) == w).all()
             assert all((np.concatenate([x0[k], x1[k]]) == x[k]).all() for k in KEYS)
         for dataset in (whole, *parts):
             dataset.on_epoch_end()
@@ -251,8 +277,9 @@ def test_arrays_and_pickle():
         ([[8]], [[7]], {"vocabulary_size": (9, 7)}, r"`target`.*\[0, 7\).*7 in sequence 0"),
         ([[-1]], [[7]], {}, r"`source`.*-1 in sequence 0"),
         ([[2**31]], [[7]], {}, "`source`.*2147483648"),
-        ([[5]], [[5]], {"vocabulary_size": 9, "end_id": 9}, "`end_id`.*9"),
-        ([[5]], [[5]], {"start_id": -1}, "`start_id`.*-1"),
+        ([[5]], [[5]], {"vocabulary_size": 9, "rules": TokenRules(end_id=9)}, "`end_id`.*9"),
+        ([[5]], [[5]], {"rules": TokenRules(pad_id=-1)}, "`pad_id`.*-1"),
+        ([[5]], [[5]], {"rules": 0}, "`rules` must be.*rules=0"),
         ([[5.5]], [[5]], {}, "`source`.*integer ids.*float64"),
         ([[[5]], [[6]]], [[5], [6]], {}, "`source`.*integer ids"),
         (["cat"], [[5]], {}, "`source`.*integer ids.*'cat'"),
@@ -270,7 +297,6 @@ def test_arrays_and_pickle():
         ([[5]], [[5]], {"tokens_per_batch": 0}, "`tokens_per_batch`.*0"),
         ([[5]], [[5]], {"num_buckets": 0}, "`num_buckets`.*0"),
         ([[5]], [[5]], {"batch_multiple": 0}, "`batch_multiple`.*0"),
-        ([[5]], [[5]], {"end_id": 0}, "`end_id` must differ from `pad_id`"),
         ([[5]], [[5]], {"shard": (2, 2), "batch_multiple": 2}, "`shard`"),
         ([[5]], [[5]], {"shard": (0, 2)}, "`shard`.*batch_multiple=1"),
     ],
@@ -296,7 +322,7 @@ def test_the_pronouncing_dictionary():
         vocabulary_size=(len(letters), len(sounds)),
     )
     assert len(dataset.buckets) == 8 and dataset.padding_share < 0.08
-    inputs, targets = dataset[0]
+    inputs, targets, _ = dataset[0]
     word = list(words)[dataset.rows(0)[0]]
     assert letters.decode(inputs["encoder_token_ids"][0]) == word
     assert sounds.decode_tokens(targets[0]) == [s.rstrip("012") for s in words[word]]

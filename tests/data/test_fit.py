@@ -40,17 +40,10 @@ class Recorder(keras.layers.Layer):
 
 def checksum(order, dataset):
     """The `order` of `Recorder` in numpy, after a pass over `dataset`."""
-    for inputs, _ in dataset:
+    for inputs, *_ in dataset:
         rows = (inputs["encoder_token_ids"] * inputs["encoder_padding_mask"]).sum(1)
         order = (order * 31 + (rows * np.arange(1, len(rows) + 1)).sum()) % PRIME
     return int(order)
-
-
-def loss_of_real_tokens(targets, logits):
-    """Mean over the tokens that are not padding, as a training loss for these batches is."""
-    weights = keras.ops.cast(targets != 0, "float32")
-    losses = keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
-    return keras.ops.sum(losses * weights) / keras.ops.maximum(keras.ops.sum(weights), 1.0)
 
 
 def small_model(seed=0):
@@ -74,7 +67,11 @@ def small_model(seed=0):
         (embedding(inputs["decoder_token_ids"]) + source) * mask
     )
     model = keras.Model(inputs, logits)
-    model.compile(keras.optimizers.SGD(0.1), loss_of_real_tokens)
+    # The mean over what has a weight, as a training loss for these batches is.
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    model.compile(keras.optimizers.SGD(0.1), loss)
     return model, recorder
 
 
@@ -159,26 +156,28 @@ def test_counter_and_weights_are_those_of_arrays(steps):
     source = random.integers(4, VOCABULARY, (10, 3))
     target = random.integers(4, VOCABULARY, (10, 2))
     pairs = data.BucketedPairs(list(source), list(target), tokens_per_batch=15, shuffle=False)
-    assert [len(y) for _, y in pairs] == [5, 5]
+    assert [len(y) for _, y, _ in pairs] == [5, 5]
     batches = list(pairs)
-    x, y = (
+    x, y, weight = (
         ({k: np.concatenate([b[0][k] for b in batches]) for k in batches[0][0]}),
-        np.concatenate([b[1] for b in batches]),
+        *(np.concatenate([b[part] for b in batches]) for part in (1, 2)),
     )
-    kinds = {"pairs": pairs, "arrays": (x, y)}
+    kinds = {"pairs": pairs, "arrays": (x, y, weight)}
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        kinds["tf.data"] = tf.data.Dataset.from_tensor_slices((x, y)).batch(5)
+        kinds["tf.data"] = tf.data.Dataset.from_tensor_slices((x, y, weight)).batch(5)
     if keras.backend.backend() == "torch":
         import torch
 
-        rows = [({k: v[i] for k, v in x.items()}, y[i]) for i in range(10)]
+        rows = [({k: v[i] for k, v in x.items()}, y[i], weight[i]) for i in range(10)]
         kinds["loader"] = torch.utils.data.DataLoader(rows, batch_size=5)
     weights = {}
     for kind, given in kinds.items():
         model, recorder = small_model()
-        arguments = {"x": given} if kind != "arrays" else {"x": x, "y": y, "batch_size": 5}
+        arguments = {"x": given}
+        if kind == "arrays":
+            arguments = {"x": x, "y": y, "sample_weight": weight, "batch_size": 5}
         model.fit(**arguments, steps_per_epoch=steps, shuffle=False, verbose=0)
         assert int(recorder.calls) == 2
         weights[kind] = [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
@@ -199,9 +198,10 @@ def test_a_partial_batch_counts_once_and_its_padding_nothing():
 
     # the same three updates from batches without the rows of padding
     other, _ = small_model()
-    for (inputs, targets), kept in zip(pairs, rows, strict=True):
+    for (inputs, targets, weight), kept in zip(pairs, rows, strict=True):
         real = kept >= 0
-        other.train_on_batch({k: v[real] for k, v in inputs.items()}, targets[real])
+        inputs = {k: v[real] for k, v in inputs.items()}
+        other.train_on_batch(inputs, targets[real], sample_weight=weight[real])
     for ours, theirs in zip(model.trainable_variables, other.trainable_variables, strict=True):
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(ours),

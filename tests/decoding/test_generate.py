@@ -203,11 +203,11 @@ def test_tensors_within_a_graph():
             x = self.layers[0](inputs["encoder_token_ids"]) * mask / places
             return {"source": ops.sum(x, axis=1)}
 
-    decoder = Dynamic()
+    decoder, forced = Dynamic(), decoding.TokenRules(forced_end=True)
 
     def function(ids, mask):
         inputs = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
-        return decoding.generate_tensors(decoder, inputs, beam, max_length=5, forced_end=True)
+        return decoding.generate_tensors(decoder, inputs, beam, max_length=5, rules=forced)
 
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -231,7 +231,7 @@ def test_tensors_within_a_graph():
             beam,
             max_length=5,
             return_scores=True,
-            forced_end=True,
+            rules=forced,
         )
         np.testing.assert_array_equal(ops.convert_to_numpy(found[0]), expected[0])
         np.testing.assert_allclose(ops.convert_to_numpy(found[1]), expected[1], atol=1e-5)
@@ -261,11 +261,10 @@ def source(ids, mask=None):
         (SOURCE, {"max_length": 11}, "max_length.*at most 10.*11"),
         (SOURCE, {"search": "greedy"}, "search.*'greedy'"),
         (SOURCE, {"search": decoding.BeamSearch(8)}, "num_beams.*7.*num_beams=8"),
-        (SOURCE, {"end_id": 7}, "end_id.*7"),
-        (SOURCE, {"end_id": []}, "end_id"),
-        (SOURCE, {"end_id": 2.0}, "end_id"),
-        (SOURCE, {"start_id": -1}, "start_id"),
-        (SOURCE, {"suppress_ids": [3, 9]}, "suppress_ids.*9"),
+        (SOURCE, {"rules": decoding.TokenRules(end_id=7)}, "end_id.*7"),
+        (SOURCE, {"rules": decoding.TokenRules(start_id=8)}, "start_id.*8"),
+        (SOURCE, {"rules": decoding.TokenRules(suppress_ids=[3, 9])}, "suppress_ids.*9"),
+        (SOURCE, {"rules": {"end_id": 3}}, "rules.*TokenRules.*'end_id': 3"),
         (source(np.zeros((0, 3), int)), {}, "encoder_token_ids.*at least one row"),
         (source(np.zeros((2, 0), int)), {}, "encoder_token_ids.*one token"),
         (source(np.zeros((2,), int)), {}, "encoder_token_ids.*shape"),
@@ -295,7 +294,8 @@ def test_bad_input_of_any_decoder():
     with pytest.raises(ValueError, match="num_beams.*7.*num_beams=8"):
         decoding.generate(decoder, np.zeros((2, 1)), decoding.BeamSearch(8), max_length=3)
     with pytest.raises(ValueError, match="suppress_ids.*7"):
-        decoding.generate(decoder, np.zeros((2, 1)), max_length=3, suppress_ids=[7])
+        rules = decoding.TokenRules(suppress_ids=[7])
+        decoding.generate(decoder, np.zeros((2, 1)), max_length=3, rules=rules)
     with pytest.raises(ValueError, match="noise"):
         decoding.generate_tensors(decoder, np.zeros((2, 1)), decoding.Sampling(), max_length=3)
     with pytest.raises(ValueError, match="not finite"):

@@ -81,9 +81,9 @@ def test_finished_searches_stop(rule):
 def test_rules(shared):
     # Two end tokens, suppressed ids, a forced end.
     decoder = toys.HistoryDecoder(5, vocabulary=9, seed=1, shared=shared)
-    rules = {"end_id": [5, 2], "suppress_ids": [0, 7], "forced_end": True}
+    rules = decoding.TokenRules(end_id=[5, 2], suppress_ids=[0, 7], forced_end=True)
     beam = decoding.BeamSearch(4, 1.0, "mean", num_return=4, stop_rule="bound")
-    ids, scores = generate(decoder, sources(5), beam, max_length=4, return_scores=True, **rules)
+    ids, scores = generate(decoder, sources(5), beam, max_length=4, return_scores=True, rules=rules)
     assert ids.shape == (5, 4, 4) and scores.shape == (5, 4)
     for row in range(5):
         expected = toys.beam_search(decoder, row, 4, 4, 1.0, "mean", (5, 2), (0, 7), True)
@@ -94,8 +94,8 @@ def test_rules(shared):
 
 def test_rules_greedy():
     decoder = toys.HistoryDecoder(6, vocabulary=9, seed=1)
-    rules = {"end_id": [5, 2], "suppress_ids": [0, 7], "forced_end": True}
-    ids, scores = generate(decoder, sources(6), max_length=3, return_scores=True, **rules)
+    rules = decoding.TokenRules(end_id=[5, 2], suppress_ids=[0, 7], forced_end=True)
+    ids, scores = generate(decoder, sources(6), max_length=3, return_scores=True, rules=rules)
     for row in range(6):
         tokens, total = [], 0.0
         while not tokens or (tokens[-1] not in (5, 2) and len(tokens) < 2):
@@ -152,8 +152,7 @@ def test_renormalize():
             sources(1),
             max_length=1,
             return_scores=True,
-            suppress_ids=(0, 1, 2),
-            renormalize=renormalize,
+            rules=decoding.TokenRules(suppress_ids=(0, 1, 2), renormalize=renormalize),
         )
         assert ids[0, 0] == 3 + log_probabilities[3:].argmax()
         np.testing.assert_allclose(scores, log_probabilities[ids[0, 0]] - total, atol=1e-5)
@@ -163,9 +162,8 @@ def test_fewer_hypotheses_than_asked_for():
     # Everything but token 3 is suppressed: there is only one sequence.
     decoder = toys.HistoryDecoder(2, vocabulary=4)
     beam = decoding.BeamSearch(3, num_return=3)
-    ids, scores = generate(
-        decoder, sources(2), beam, max_length=4, return_scores=True, suppress_ids=[0, 1, 2]
-    )
+    rules = decoding.TokenRules(suppress_ids=[0, 1, 2])
+    ids, scores = generate(decoder, sources(2), beam, 4, return_scores=True, rules=rules)
     np.testing.assert_array_equal(ids, [[[3] * 4, [0] * 4, [0] * 4]] * 2)
     assert np.isfinite(scores[:, 0]).all() and np.isneginf(scores[:, 1:]).all()
 

@@ -81,10 +81,9 @@ def test_beams(beams, alpha, stop, theirs, ours):
         {"source": np.arange(SOURCES)},
         decoding.BeamSearch(beams, alpha, "mean", num_return=beams, stop_rule=stop),
         max_length=14,
-        pad_id=PAD,
+        rules=decoding.TokenRules(pad_id=PAD, **ours),
         return_scores=True,
         jit_compile=keras.backend.backend() == "jax",
-        **ours,
     )
     np.testing.assert_array_equal(ids, expected[0])
     np.testing.assert_allclose(scores, expected[1], rtol=1e-6, atol=1e-5)

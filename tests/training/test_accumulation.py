@@ -156,7 +156,7 @@ def test_padding_alone_changes_nothing():
     model = GradientAccumulation(network(), 2)
     model.compile("sgd", loss=SmoothedCrossEntropy(0.1))
     before = model.get_weights()
-    history = fit(model, y=np.zeros_like(Y))
+    history = fit(model, sample_weight=np.zeros(Y.shape, "float32"))
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert history["loss"] == [0.0] * 3
@@ -178,7 +178,7 @@ def test_a_mask_that_the_predictions_carry():
     targets = np.maximum(Y, 1)  # no pad id among them: only the mask knows
     whole, split = masked(), GradientAccumulation(masked(), 3)
     for model in (whole, split):
-        model.compile(keras.optimizers.SGD(1.0), loss=SmoothedCrossEntropy(0.1, ignore_id=None))
+        model.compile(keras.optimizers.SGD(1.0), loss=SmoothedCrossEntropy(0.1))
         fit(model, X["ids"], targets)
     assert_same_weights(split.model, whole)
     split.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from kerasmodels.decoding import TokenRules
 from kerasmodels.training import Bleu, ErrorRate, GenerationCallback
 
 
@@ -115,9 +116,10 @@ def test_decoded_text_and_several_references():
     def decode(ids):
         return " ".join("abcdefghij"[i] for i in ids)
 
+    rules = TokenRules(end_id=[2, 7])
     references = [["d e f g", "d"], ["e f g h i"], ["j f"]]
     callback = GenerationCallback(
-        (TARGETS, TARGETS), ErrorRate(), decode=decode, references=references, end_id=[2, 7]
+        (TARGETS, TARGETS), ErrorRate(), decode=decode, references=references, rules=rules
     )
     callback.set_model(Copier(start=0))
     # The second row ends at 7 now (e f g), the third too (f g against j f).
@@ -127,6 +129,27 @@ def test_decoded_text_and_several_references():
         callback.references = wrong
         with pytest.raises(ValueError, match="references"):
             callback.evaluate()
+
+
+def test_the_model_says_where_a_sequence_ends():
+    class Marian(Copier):
+        token_rules = TokenRules(pad_id=9, start_id=9, end_id=0)
+
+    targets = np.array([[3, 2, 5, 0, 9, 9], [4, 2, 6, 7, 8, 0]])  # 2 is a word here
+    callback = GenerationCallback((targets, targets), Bleu(), max_length=6)
+    callback.set_model(Marian(start=0))
+    assert callback.evaluate() == {"bleu": pytest.approx(100)}
+    assert callback.samples == [([3, 2, 5], [[3, 2, 5]]), ([4, 2, 6, 7, 8], [[4, 2, 6, 7, 8]])]
+
+    class Others(Batches):
+        token_rules = TokenRules()
+
+    callback = GenerationCallback(Others(), Bleu())
+    callback.set_model(Marian())
+    with pytest.raises(ValueError, match="validation_data.*pad_id=9.*Received: pad_id=0"):
+        callback.evaluate()
+    with pytest.raises(ValueError, match="`rules` must be"):
+        GenerationCallback(Others(), Bleu(), rules=2)
 
 
 @pytest.mark.parametrize(

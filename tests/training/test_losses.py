@@ -32,16 +32,33 @@ def batch(seed=0, shape=(3, 5), classes=7):
 
 @pytest.mark.parametrize("eps, expected", [(0.1, 0.514905), (0.0, 0.352405)])
 def test_padding_weighs_nothing_in_both_terms(eps, expected):
-    loss = SmoothedCrossEntropy(eps)
-    np.testing.assert_allclose(loss(TARGETS, LOGITS), expected, atol=1e-6)
+    by_weight, by_id = SmoothedCrossEntropy(eps), SmoothedCrossEntropy(eps, ignore_id=0)
+    np.testing.assert_allclose(by_weight(TARGETS, LOGITS, TARGETS != 0), expected, atol=1e-6)
+    np.testing.assert_allclose(by_id(TARGETS, LOGITS), expected, atol=1e-6)
     # More padding changes nothing, whatever the logits there are.
     y = np.pad(TARGETS, ((0, 2), (0, 3)))
     logits = np.pad(LOGITS, ((0, 2), (0, 3), (0, 0)), constant_values=7)
-    np.testing.assert_allclose(loss(y, logits), expected, atol=1e-6)
+    np.testing.assert_allclose(by_weight(y, logits, y != 0), expected, atol=1e-6)
+    np.testing.assert_allclose(by_id(y, logits), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("outside", [-100, 4, 2**31 - 1])
+def test_a_target_without_weight_may_be_any_number(outside):
+    y = np.where(TARGETS == 0, outside, TARGETS)
+    variable = keras.Variable(LOGITS)
+    value, (gradient,) = value_and_grad(
+        lambda: SmoothedCrossEntropy(0.1)(y, variable, sample_weight=TARGETS != 0), [variable]
+    )
+    np.testing.assert_allclose(value, 0.514905, atol=1e-6)
+    gradient = ops.convert_to_numpy(gradient)
+    assert np.isfinite(gradient).all() and not gradient[TARGETS == 0].any()
+    metric = TokenLoss(0.1)
+    metric.update_state(y, LOGITS, sample_weight=TARGETS != 0)
+    np.testing.assert_allclose(metric.result(), 0.514905, atol=1e-6)
 
 
 def test_loss_of_every_token():
-    tokens = ops.convert_to_numpy(SmoothedCrossEntropy(0.1).call(TARGETS, LOGITS))
+    tokens = ops.convert_to_numpy(SmoothedCrossEntropy(0.1, ignore_id=0).call(TARGETS, LOGITS))
     np.testing.assert_allclose(tokens, [[0.618812, 0.410998, 0]], atol=1e-6)
 
 
@@ -51,7 +68,8 @@ def test_equals_torch_and_the_dense_formula(eps):
 
     y, logits = batch()
     for dtype in ("float32",) if keras.backend.backend() == "jax" else ("float32", "float64"):
-        value = SmoothedCrossEntropy(eps)(y, ops.convert_to_tensor(logits, dtype=dtype))
+        logits_ = ops.convert_to_tensor(logits, dtype=dtype)
+        value = SmoothedCrossEntropy(eps)(y, logits_, y != 0)
         np.testing.assert_allclose(value, dense(y, logits, eps, y != 0), rtol=2e-6)
     theirs = torch.nn.CrossEntropyLoss(ignore_index=0, label_smoothing=eps)
     expected = theirs(torch.tensor(logits).reshape(-1, 7), torch.tensor(y).reshape(-1))
@@ -62,7 +80,9 @@ def test_equals_torch_and_the_dense_formula(eps):
 def test_gradient_is_softmax_minus_target_over_the_count(eps):
     y, logits = batch()
     variable = keras.Variable(logits)
-    _, (gradient,) = value_and_grad(lambda: SmoothedCrossEntropy(eps)(y, variable), [variable])
+    _, (gradient,) = value_and_grad(
+        lambda: SmoothedCrossEntropy(eps)(y, variable, y != 0), [variable]
+    )
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     expected = probabilities - (1 - eps) * np.eye(7)[y] - eps / 7
     expected = expected * (y != 0)[..., None] / (y != 0).sum()
@@ -74,7 +94,7 @@ def test_weights_a_row_and_a_token():
     real = y != 0
     rows = np.array([1.0, 0.5, 2.0], "float32")
     tokens = np.random.default_rng(1).uniform(size=y.shape).astype("float32")
-    loss = SmoothedCrossEntropy(0.1)
+    loss = SmoothedCrossEntropy(0.1, ignore_id=0)
     for weight in (rows, rows[:, None], rows[:, None, None], tokens, tokens[..., None]):
         full = np.broadcast_to(weight.reshape(3, -1), y.shape)
         expected = dense(y, logits, 0.1, real * full)
@@ -92,7 +112,7 @@ def test_batch_of_padding_gives_zero_and_finite_gradients():
         y = np.zeros((2, 3), int) if weight is None else np.ones((2, 3), int)
         variable = keras.Variable(np.random.default_rng(0).normal(size=(2, 3, 5)))
         value, (gradient,) = value_and_grad(
-            lambda y=y, weight=weight, variable=variable: SmoothedCrossEntropy()(
+            lambda y=y, weight=weight, variable=variable: SmoothedCrossEntropy(ignore_id=0)(
                 y, variable, sample_weight=weight
             ),
             [variable],
@@ -118,14 +138,14 @@ def test_half_precision_logits_are_summed_in_float32(dtype):
 def test_large_common_offset_costs_no_digits():
     y, logits = batch()
     offset = np.round(logits * 16) / 16 + 4096  # exact in float32
-    value = SmoothedCrossEntropy(0.0)(y, offset)
+    value = SmoothedCrossEntropy(0.0)(y, offset, y != 0)
     np.testing.assert_allclose(value, dense(y, offset - 4096, 0.0, y != 0), rtol=1e-5)
 
 
 def test_other_shapes_and_ignored_ids():
     y, logits = batch()
     # every class counts
-    value = SmoothedCrossEntropy(0.1, ignore_id=None)(y, logits)
+    value = SmoothedCrossEntropy(0.1)(y, logits)
     np.testing.assert_allclose(value, dense(y, logits, 0.1, np.ones(y.shape)), rtol=2e-6)
     # an ignored id outside the vocabulary, as masked language models have
     value = SmoothedCrossEntropy(0.1, ignore_id=-100)(np.where(y == 0, -100, y), logits)
@@ -144,7 +164,7 @@ def test_implicit_keras_mask_combines_with_padding():
     y = np.array([[1, 2, 3, 4], [5, 6, 1, 0]])
     logits = ops.convert_to_numpy(model(x))
     expected = dense(y, logits, 0.1, (x != 0) & (y != 0))
-    model.compile("sgd", loss=SmoothedCrossEntropy(), metrics=[TokenLoss(0.1)])
+    model.compile("sgd", loss=SmoothedCrossEntropy(ignore_id=0), metrics=[TokenLoss(0.1, 0)])
     np.testing.assert_allclose(model.evaluate(x, y, verbose=0), [expected] * 2, rtol=1e-5)
 
 
@@ -163,8 +183,8 @@ def test_fit_and_evaluate_honour_sample_weight():
     logits = ops.convert_to_numpy(model(x))
     model.compile(
         keras.optimizers.SGD(0.0),
-        loss=SmoothedCrossEntropy(),
-        weighted_metrics=[TokenLoss(label_smoothing=0.1)],
+        loss=SmoothedCrossEntropy(ignore_id=0),
+        weighted_metrics=[TokenLoss(label_smoothing=0.1, ignore_id=0)],
     )
     rows = np.array([1.0, 0.0, 3.0], "float32")
     tokens = np.random.default_rng(1).uniform(size=y.shape).astype("float32")
@@ -182,7 +202,7 @@ def test_class_weight_of_one_class_a_row():
     # C34; a weighted mean divides by the weights: (l0 + 3 * l1) / 4, and l0 alone.
     y, probabilities = np.array([0, 1]), np.array([[0.8, 0.2], [0.6, 0.4]], "float32")
     model = keras.Sequential([keras.Input((2,)), keras.layers.Activation("linear")])
-    model.compile("sgd", loss=SmoothedCrossEntropy(0.0, ignore_id=None))
+    model.compile("sgd", loss=SmoothedCrossEntropy(0.0))
     x, l0, l1 = np.log(probabilities), -np.log(0.8), -np.log(0.4)
     cases = [
         ({}, (l0 + l1) / 2),
@@ -195,7 +215,8 @@ def test_class_weight_of_one_class_a_row():
 
 
 def test_saved_and_loaded_with_the_model(tmp_path):
-    loss = SmoothedCrossEntropy(0.2, ignore_id=3, name="mine")
+    assert SmoothedCrossEntropy().ignore_id is None
+    loss = SmoothedCrossEntropy(0.2, ignore_id=np.int64(3), name="mine")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert copy.get_config() == loss.get_config()
     model = sequence_model()
@@ -248,9 +269,10 @@ def train_with_unequal_padding():
     model = sequence_model()
     metrics = [TokenLoss(0.1)]
     model.compile(keras.optimizers.SGD(0.5), loss=SmoothedCrossEntropy(), weighted_metrics=metrics)
-    history = model.fit(x, y, batch_size=8, epochs=3, verbose=0).history
+    real = (y != 0).astype("float32")
+    history = model.fit(x, y, sample_weight=real, batch_size=8, epochs=3, verbose=0).history
     values = history["loss"] + history["token_loss"]
-    values += model.evaluate(x, y, sample_weight=weight, batch_size=8, verbose=0)
+    values += model.evaluate(x, y, sample_weight=real * weight, batch_size=8, verbose=0)
     return values + model.get_weights()
 
 

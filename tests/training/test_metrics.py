@@ -26,15 +26,16 @@ def test_every_token_weighs_the_same_in_every_batch(metric, expected, empty):
     logits = logits_of(NLL)
     assert float(metric.result()) == empty
     for _ in range(2):
-        metric.update_state(TARGETS, logits)
+        metric.update_state(TARGETS, logits, sample_weight=TARGETS != 0)
         np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-5)
         metric.reset_state()
         assert float(metric.result()) == empty
         for row in range(2):
-            metric.update_state(TARGETS[row : row + 1], logits[row : row + 1])
+            rows = slice(row, row + 1)
+            metric.update_state(TARGETS[rows], logits[rows], sample_weight=TARGETS[rows] != 0)
         np.testing.assert_allclose(float(metric.result()), expected, rtol=1e-5)
         metric.reset_state()
-    metric.update_state(np.zeros((2, 5), int), logits)  # padding alone
+    metric.update_state(TARGETS, logits, sample_weight=np.zeros((2, 5)))  # padding alone
     assert float(metric.result()) == empty
 
 
@@ -42,9 +43,9 @@ def test_uniform_perplexity_is_the_number_of_classes_whatever_the_padding():
     for pads in (1, 3):
         y = np.array([[1] * (4 - pads) + [0] * pads])
         metric = Perplexity()
-        metric.update_state(y, np.zeros((1, 4, 4), "float32"))
+        metric.update_state(y, np.zeros((1, 4, 4), "float32"), y != 0)
         np.testing.assert_allclose(float(metric.result()), 4, rtol=1e-6)
-        loss = SmoothedCrossEntropy(0.0)(y, np.zeros((1, 4, 4), "float32"))
+        loss = SmoothedCrossEntropy(0.0)(y, np.zeros((1, 4, 4), "float32"), y != 0)
         np.testing.assert_allclose(float(loss), np.log(4), rtol=1e-6)
 
 
@@ -53,9 +54,10 @@ def test_token_mean_of_unequal_sequences():
     logits = logits_of([[4, 9, 9], [1, 1, 1]])
     y = np.array([[1, 0, 0], [1, 1, 1]])
     metric = TokenLoss()
-    metric.update_state(y, logits)
+    metric.update_state(y, logits, y != 0)
     np.testing.assert_allclose(float(metric.result()), 1.75, rtol=1e-5)
-    np.testing.assert_allclose(float(SmoothedCrossEntropy(0.0)(y, logits)), 1.75, rtol=1e-5)
+    loss = SmoothedCrossEntropy(0.0)(y, logits, y != 0)
+    np.testing.assert_allclose(float(loss), 1.75, rtol=1e-5)
 
 
 def test_weights_smoothing_and_accuracy():
@@ -65,16 +67,16 @@ def test_weights_smoothing_and_accuracy():
     for weight in (None, rng.uniform(size=4), rng.uniform(size=(4, 6))):
         full = np.ones(y.shape) if weight is None else weight.reshape(4, -1)
         full = np.broadcast_to(full, y.shape) * (y != 0)
-        metric = TokenLoss(label_smoothing=0.1)
+        metric = TokenLoss(label_smoothing=0.1, ignore_id=0)
         metric.update_state(y, logits, sample_weight=weight)
-        loss = SmoothedCrossEntropy(0.1)(y, logits, weight)
+        loss = SmoothedCrossEntropy(0.1, ignore_id=0)(y, logits, weight)
         np.testing.assert_allclose(float(metric.result()), float(loss), rtol=1e-6)
-        metric = MaskedAccuracy()
+        metric = MaskedAccuracy(ignore_id=0)
         metric.update_state(y, logits, sample_weight=weight)
         right = (logits.argmax(-1) == y) * full
         np.testing.assert_allclose(float(metric.result()), right.sum() / full.sum(), rtol=1e-6)
     # Ignoring nothing, and an id outside the classes.
-    metric = MaskedAccuracy(ignore_id=None)
+    metric = MaskedAccuracy()
     metric.update_state(y, logits)
     np.testing.assert_allclose(float(metric.result()), (logits.argmax(-1) == y).mean(), rtol=1e-6)
     metric = Perplexity(ignore_id=-100)
@@ -89,8 +91,8 @@ def test_in_evaluate_for_every_batch_size_and_through_a_file(tmp_path):
     ids = keras.Input((None,), dtype="int32")
     outputs = keras.layers.Dense(5)(keras.layers.Embedding(9, 6)(ids))
     model = keras.Model(ids, outputs)
-    metrics = [TokenLoss(0.1, name="smoothed"), Perplexity(), MaskedAccuracy()]
-    model.compile("sgd", loss=SmoothedCrossEntropy(0.1), metrics=metrics)
+    metrics = [TokenLoss(0.1, 0, name="smoothed"), Perplexity(0), MaskedAccuracy(0)]
+    model.compile("sgd", loss=SmoothedCrossEntropy(0.1, ignore_id=0), metrics=metrics)
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 9, (6, 7)), rng.integers(1, 5, (6, 7))
     for row in range(6):
