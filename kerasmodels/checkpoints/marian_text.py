@@ -243,8 +243,6 @@ class MarianTokenizer:
         Raises:
             ValueError: an id is in no vocabulary.
         """
-        if not len(token_ids):
-            return []
         return decode_nested(token_ids, self._decode_rows)
 
     def _decode_rows(self, rows):

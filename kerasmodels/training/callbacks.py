@@ -103,6 +103,10 @@ class GenerationCallback(keras.callbacks.Callback):
         self.samples = []
         self._last = {}
 
+    def on_train_begin(self, logs=None):
+        """Refuses data of other token rules before anything is trained."""
+        self._token_rules(without_accumulation(self.model))
+
     def on_epoch_end(self, epoch, logs=None):
         """Generates every `every` epochs and adds `val_<metric>` to the logs."""
         if (epoch + 1) % self.every == 0:

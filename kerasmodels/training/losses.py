@@ -7,7 +7,10 @@ classes. Its cross-entropy needs neither the one-hot matrix nor the log-probabil
     loss = logsumexp(z) - (1 - eps) * z[y] - eps * mean(z)
 """
 
+import warnings
+
 import keras
+import numpy as np
 from keras import ops
 
 from kerasmodels.keras_internals import get_keras_mask
@@ -103,6 +106,30 @@ def token_weights(y_true, ignore_id=None, sample_weight=None, masks=(), dtype="f
     return ops.stop_gradient(weights)
 
 
+def warn_if_padding_counts(name, y_true, ignore_id, sample_weight, masks):
+    """Warns where nothing says which of several targets a row are padding.
+
+    Args:
+        name: Of the loss or the metric.
+        y_true: Class ids `(batch, ...)`.
+        ignore_id: As in `token_weights`.
+        sample_weight: As in `token_weights`.
+        masks: As in `token_weights`.
+    """
+    if ignore_id is not None or len(y_true.shape) < 2:
+        return
+    given = [getattr(x, "shape", np.shape(x)) for x in (sample_weight, *masks) if x is not None]
+    # Of an unknown rank TensorFlow says nothing: it may be one a token.
+    if any(getattr(s, "rank", 0) is None or len(s) > 1 and s[1] != 1 for s in given):
+        return
+    warnings.warn(
+        f"`{name}` counts every target, padding too if there is some: nothing says which targets "
+        "are padding. Give `sample_weight` with one weight a token, 0 on padding (as the pipelines "
+        "of `kerasmodels.data` do; metrics then belong into `weighted_metrics`), or `ignore_id`.",
+        stacklevel=3,
+    )
+
+
 def _align(values, y_true, name):
     """Appends axes of size 1 (or drops them) until `values` broadcasts against `y_true`."""
     if getattr(values.shape, "rank", 0) is None and len(y_true.shape) == 2:
@@ -154,8 +181,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     position, and for targets that equal `ignore_id`, if there is one. A model of `models` that
     knows its pad id and its padding mask (`models.Transformer`) leaves out padding by itself, so
     that arrays without weights are right too. In a model of another kind, arrays that are padded
-    need weights, a mask or `ignore_id`: without them every target counts. A target of weight 0 may
-    be any number, also one outside the vocabulary.
+    need weights, a mask or `ignore_id`: without them every target counts, and a warning says so. A
+    target of weight 0 may be any number, also one outside the vocabulary.
 
     On several replicas of `tf.distribute` the weights are summed over all of them, so that replicas
     with unequal padding give the loss and the gradients of a single device. A replica's result is
@@ -219,6 +246,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         """The mean over the real tokens; see the class."""
         masks = *counted(y_true), get_keras_mask(y_pred)
         y_true, logits = as_targets_and_logits(y_true, y_pred)
+        warn_if_padding_counts(self.name, y_true, self.ignore_id, sample_weight, masks)
         weights = token_weights(y_true, self.ignore_id, sample_weight, masks, logits.dtype)
         losses = self._losses(y_true, logits, weights)
         total_weight = sum_over_replicas(ops.sum(weights))

@@ -4,7 +4,8 @@ What is real says the batch, by sample weights, as for `SmoothedCrossEntropy`. I
 `models`, or in a `PortableModel` that uses Keras's `compute_metrics`, the metrics of this module
 leave out tokens of weight 0 in both of `compile`'s arguments: in `weighted_metrics` a token counts
 with its weight, in `metrics` it counts once. Any other Keras model hands weights to
-`weighted_metrics` alone, and there these metrics belong.
+`weighted_metrics` alone, and there these metrics belong; in `metrics` they warn that they were
+given none.
 """
 
 import keras
@@ -12,7 +13,12 @@ from keras import ops
 
 from kerasmodels.keras_internals import better_when, get_keras_mask
 from kerasmodels.training.counted_tokens import counted
-from kerasmodels.training.losses import as_targets_and_logits, token_losses, token_weights
+from kerasmodels.training.losses import (
+    as_targets_and_logits,
+    token_losses,
+    token_weights,
+    warn_if_padding_counts,
+)
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -39,6 +45,7 @@ class _TokenMean(keras.metrics.Metric):
         """
         masks = *counted(y_true), get_keras_mask(y_pred)
         y_true, logits = as_targets_and_logits(y_true, y_pred)
+        warn_if_padding_counts(self.name, y_true, self.ignore_id, sample_weight, masks)
         weights = token_weights(y_true, self.ignore_id, sample_weight, masks)
         real = ops.not_equal(weights, 0)
         values = self.token_values(ops.where(real, y_true, 0), logits)

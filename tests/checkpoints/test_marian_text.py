@@ -150,7 +150,7 @@ def test_ids_of_every_rank_are_decoded(tokenizer):
     rows = tokenizer.encode(TARGET, target=True)
     assert tokenizer.decode(rows[0]) == tokenizer.decode(np.array(rows[0])) == TARGET[0]
     assert tokenizer.decode([rows[:1], rows[1:]]) == [TARGET[:1], TARGET[1:]]
-    assert tokenizer.decode([]) == []
+    assert tokenizer.decode([]) == "" and tokenizer.decode(np.zeros((0, 3), int)) == []
 
 
 def test_ids_beyond_the_vocabulary(tokenizer):

@@ -1,5 +1,7 @@
 """What counts in a batch: weights, masks and pad ids, said by the batch and by the model."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -93,8 +95,8 @@ def test_padding_counts_nothing_whatever_the_data_say_of_it(name):
         return model.evaluate(inputs, targets, 4, 0, weight, return_dict=True)
 
     assert_logs(logs(inputs, targets, real.astype("float32")), values)
+    assert_logs(logs(inputs, targets, real), values)
     assert_logs(logs(inputs, targets), values)
-    assert_logs(logs(inputs, targets[..., None]), values)
     assert_logs(model.fit(inputs, targets, batch_size=4, verbose=0).history, values)
     for weight in (rows, rows[:, None], tokens):
         full = weight.reshape(4, -1) * real
@@ -106,6 +108,8 @@ def test_padding_counts_nothing_whatever_the_data_say_of_it(name):
         inputs, targets, real = arrays(rules, "one row")
         values = expected(model, inputs, targets, real.astype("float64"))
         assert_logs(logs(inputs, targets), values)
+    compiled(model)  # TensorFlow's step, once traced, takes targets of one rank
+    assert_logs(logs(inputs, targets[..., None]), values)
 
 
 def test_everything_counts_where_the_pad_id_ends_and_nothing_is_masked():
@@ -251,6 +255,32 @@ def test_in_a_training_step_of_ones_own():
     values = expected(model, x, y, weight)
     history = model.fit(x, y, sample_weight=weight, batch_size=2, verbose=0).history
     np.testing.assert_allclose(history["once"], [values["once"]], rtol=1e-5)
+
+
+def test_a_warning_where_nothing_says_what_is_padding():
+    x, y = np.ones((2, 3, 2), "float32"), np.array([[1, 2, 0], [1, 0, 0]])
+    inputs = keras.Input((None, 2))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    tokens = (y != 0).astype("float32")
+
+    def warnings_of(ignore_id=None, weight=None, **metrics):
+        model.compile("sgd", training.SmoothedCrossEntropy(ignore_id=ignore_id), **metrics)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.evaluate(x, y, sample_weight=weight, verbose=0)
+        return {str(w.message).split("`")[1] for w in caught if "padding" in str(w.message)}
+
+    assert warnings_of() == warnings_of(weight=np.ones(2)) == {"smoothed_cross_entropy"}
+    assert warnings_of(weight=tokens, metrics=[training.Perplexity()]) == {"perplexity"}
+    assert not warnings_of(weight=tokens, weighted_metrics=[training.Perplexity()])
+    assert not warnings_of(0, metrics=[training.Perplexity(0)])
+    assert not warnings_of(metrics=[], weight=tokens)
+    # One class a row has no padding, and our own model knows it.
+    ours, (inputs, targets, _) = make(TokenRules()), arrays(TokenRules())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training.SmoothedCrossEntropy()(np.array([1, 0]), np.ones((2, 3), "float32"))
+        ours.evaluate(inputs, targets, verbose=0)
 
 
 def test_batches_of_other_rules_are_refused():
