@@ -138,6 +138,7 @@ FILES = {
     "cifar-10-batches-bin": make_cifar10,
     "cifar-100-binary": make_cifar100,
     "pairs": make_pairs,
+    "pairs.tsv": lambda path: path.write_text("The house\tDas Haus\nis wonderful.\tist schön.\n"),
 }
 
 
