@@ -21,6 +21,7 @@ from keras.src.losses import loss as loss_module
 __all__ = [
     "BuildsFromChosenBatch",
     "CALLED_BY_FIT",
+    "CallsAfterBuild",
     "KerasAdamW",
     "KerasSGD",
     "OptimizerHooks",
@@ -113,6 +114,22 @@ def all_layers(layer):
     The public `Model.layers` has a model's own layers, and a layer has no such attribute.
     """
     return layer._flatten_layers()
+
+
+class CallsAfterBuild:
+    """A mixin for layers and functional models: `after_build` is called when all weights are made.
+
+    Keras wraps `build` and calls `_post_build` behind it. A `build` of our own would have to stand
+    before that of each class that uses this, since a mixin comes after the class in the order of
+    calls.
+    """
+
+    def _post_build(self):
+        super()._post_build()
+        self.after_build()
+
+    def after_build(self):
+        """Does what the class wants to do when it is built."""
 
 
 def own_layers(layer):

@@ -256,3 +256,20 @@ def test_an_optimizer_knows_what_it_was_built_for():
     optimizer.build(variables)
     built = keras_internals.built_for(optimizer)
     assert [id(v) for v in built] == [id(v) for v in variables]
+
+
+def test_a_layer_and_a_functional_model_say_when_they_are_built():
+    """Look at `build_wrapper` in `keras/src/layers/layer.py`, where `_post_build` was called."""
+    calls = []
+
+    class Layer(keras_internals.CallsAfterBuild, keras.layers.Dense):
+        def after_build(self):
+            calls.append(self.kernel.shape)
+
+    class Model(keras_internals.CallsAfterBuild, keras.Model):
+        def after_build(self):
+            calls.append(len(self.weights))
+
+    x = keras.Input((3,))
+    Model(x, Layer(2)(x))
+    assert calls == [(3, 2), 2]

@@ -113,6 +113,36 @@ class Binding:
         return TRANSFORMS[self.key.transform][0](array) if self.key.transform else array
 
 
+@dataclass(frozen=True)
+class WithLora:
+    """A weight of a layer with LoRA, to be written as the sum of the weight and its delta.
+
+    The layer's own property would cast the sum to the compute dtype.
+    """
+
+    parts: tuple  # the variables: the weight, and the two factors of the delta
+    scale: float
+
+    @classmethod
+    def of(cls, layer, name):
+        """Return that of a layer by the name of the weight."""
+        by_name = {variable.name: variable for variable in layer.variables}
+        parts = by_name[name], by_name[f"lora_{name}_a"], by_name[f"lora_{name}_b"]
+        return cls(parts, layer.lora_alpha / layer.lora_rank)
+
+    @property
+    def shape(self):
+        """The shape of the weight."""
+        return self.parts[0].shape
+
+    def merged(self):
+        """Return the sum as an array in the dtype of the weight."""
+        weight, a, b = self.parts
+        delta = self.scale * ops.matmul(a, b)
+        total = ops.cast(weight, "float32") + ops.cast(delta, "float32")
+        return ops.convert_to_numpy(ops.cast(total, weight.dtype))
+
+
 def bind(model, table):
     """Find the variable of every key of a table.
 
@@ -129,7 +159,7 @@ def bind(model, table):
             if variable is not None:
                 names = tuple(name.replace("{i}", index) for name in (key.name, *key.tied))
                 bindings.append(Binding(key, names, variable))
-    bound = {id(binding.variable) for binding in bindings}
+    bound = {id(v) for b in bindings for v in getattr(b.variable, "parts", (b.variable,))}
     nameless = [v.path for v in model.weights if id(v) not in bound]
     if nameless:
         raise ValueError(f"the checkpoint format has no name for the weights {nameless}")
@@ -144,6 +174,8 @@ def _indices(model, path):
 
 def _follow(thing, path):
     for part in path.split("."):
+        if getattr(thing, "lora_enabled", False) and part in ("kernel", "embeddings"):
+            return WithLora.of(thing, part)
         thing = thing[int(part)] if part.isdigit() else getattr(thing, part, None)
         if thing is None:
             return None
@@ -248,7 +280,8 @@ def weights_for_file(model, table, order=None):
     """
     tensors = {}
     for binding in bind(model, table):
-        array = ops.convert_to_numpy(binding.variable)
+        merged = isinstance(binding.variable, WithLora)
+        array = binding.variable.merged() if merged else ops.convert_to_numpy(binding.variable)
         for axis in binding.key.hidden if order is not None else ():
             array = np.take(array, order, axis)
         tensors[binding.names[0]] = binding.to_file(array)

@@ -13,8 +13,7 @@ A model class needs three lines for each::
         checkpoints.save_preset(self, folder, checkpoints.marian.FAMILY)
 
 After loading, ``model.tokenizer`` (of a model of images ``model.preprocessor``) is what the folder
-says about inputs, or ``None``; saving writes its files again. It is a plain attribute: a ``.keras``
-file does not hold it.
+says about inputs, or ``None``; saving writes its files again.
 """
 
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from kerasmodels.checkpoints import files
 from kerasmodels.checkpoints.keys import KeyTable, read_weights, weights_for_file
+from kerasmodels.keras_internals import all_layers
 
 TENSORS = "tensors"  # beside the configurations by file name, see `Layout`
 
@@ -209,13 +209,21 @@ def save_preset(model, folder, family, layout=None):
         layout: the name of one of its layouts. Defaults to the first.
 
     Raises:
-        ValueError: there is no such layout, the format cannot represent the model, ``folder`` is
-            a file, or it holds a model of another layout that would be loaded in this one's place.
+        ValueError: there is no such layout, the model is quantized, the format cannot represent
+            it, ``folder`` is a file, or it holds a model of another layout that would be loaded in
+            this one's place.
     """
     layout = next(iter(family.layouts)) if layout is None else layout
     if layout not in family.layouts:
         raise ValueError(f"layout={layout!r}; allowed: {list(family.layouts)}")
     layout, arguments = family.layouts[layout], model.get_config()
+    quantized = [layer.path for layer in all_layers(model) if layer.quantization_mode]
+    if quantized:
+        raise ValueError(
+            "Quantized weights have no place in the format of a preset: save the preset before "
+            "`quantize`, or the quantized model by `model.save`, as a `.keras` file. "
+            f"Received: quantized layers {quantized[:3]} and {len(quantized[3:])} more"
+        )
     for other in family.layouts.values():
         if other.configs[0] == layout.configs[0]:
             break

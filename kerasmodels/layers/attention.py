@@ -28,11 +28,12 @@ from kerasmodels.layers.masks import (
     window_mask,
     with_implicit_mask,
 )
+from kerasmodels.layers.sublayers import KeepsSublayers
 from kerasmodels.layers.windowed_attention import block_length, windowed_attention
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KeepsSublayers, keras.layers.Layer):
     """Multi-head attention, called as `keras.layers.MultiHeadAttention` is.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O` with

@@ -7,9 +7,10 @@ import keras
 from keras import ops
 
 from kerasmodels.arguments import flag, integer
-from kerasmodels.keras_internals import get_keras_mask, set_keras_mask
+from kerasmodels.keras_internals import set_keras_mask
 from kerasmodels.layers.indices import check_ids, check_rank
 from kerasmodels.layers.initializers import fresh, get_initializer
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -70,28 +71,48 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             mask_zero=flag("mask_zero", mask_zero),
             **kwargs,
         )
-        # Keras casts no embedding inside another layer of mixed precision; the way back must be.
-        self.reverse_dtype = self.compute_dtype
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.scale = flag("scale", scale)
 
+    @property
+    def reverse_dtype(self):
+        """The dtype of the way back, since Keras casts no embedding inside another layer."""
+        return self.compute_dtype
+
+    @reverse_dtype.setter
+    def reverse_dtype(self, value):
+        """Keras's constructor sets one; it follows from the policy here."""
+
     def call(self, inputs, reverse=False):
         """Embeds, or projects back; see the class for the arguments."""
+        if not reverse:
+            check_ids("inputs", inputs, self.vocabulary_size)
+        return self._scaled(super().call(inputs, reverse=reverse), inputs, reverse)
+
+    def quantized_call(self, inputs, reverse=False):
+        """Does what `call` does, with quantized embeddings."""
+        return self._scaled(super().quantized_call(inputs, reverse=reverse), inputs, reverse)
+
+    def _scaled(self, outputs, inputs, reverse):
         if reverse:
-            return super().call(inputs, reverse=True)
-        check_ids("inputs", inputs, self.vocabulary_size)
-        x = super().call(inputs)  # (batch, length, hidden_dim)
-        mask = get_keras_mask(x)
+            return outputs
         if self.scale:
-            x = ops.multiply(x, ops.cast(self.hidden_dim**0.5, x.dtype))
-        if mask is not None:
-            set_keras_mask(x, mask)
-        return x
+            outputs = ops.multiply(outputs, ops.cast(self.hidden_dim**0.5, outputs.dtype))
+        if self.mask_zero:
+            set_keras_mask(outputs, ops.not_equal(inputs, 0))
+        return outputs
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Does what Keras's does, which leaves all but its own class as it is."""
+        type_check = type_check and type(self) is not TokenEmbedding
+        super().quantize(mode, type_check=type_check, config=config)
 
     def get_config(self):
-        """The constructor's arguments."""
-        config = keras.layers.Layer.get_config(self)
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        for name in ("input_dim", "output_dim", "embeddings_initializer", "reverse_dtype"):
+            del config[name]  # these have other names here, or follow from the policy
         return {
             **config,
             "vocabulary_size": self.vocabulary_size,
@@ -103,7 +124,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class SegmentEmbedding(keras.layers.Layer):
+class SegmentEmbedding(KeepsSublayers, keras.layers.Layer):
     """Adds a learned vector for the segment that a token belongs to (BERT, section 3, figure 2).
 
     Args:

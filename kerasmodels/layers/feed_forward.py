@@ -6,6 +6,7 @@ from keras import ops
 from kerasmodels.arguments import integer
 from kerasmodels.layers.dense import Dense
 from kerasmodels.layers.initializers import check_writable, fresh, get_initializer
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 # What libraries compute alike under one name; "gelu" or "leaky_relu" they do not.
 _SAME_EVERYWHERE = ("relu", "relu6", "silu", "swish", "tanh", "sigmoid", "softplus", "selu", "mish")
@@ -62,7 +63,7 @@ def serialize_activation(activation):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KeepsSublayers, keras.layers.Layer):
     """`FFN(x) = activation(x W_1 + b_1) W_2 + b_2`, the same at every position.
 
     Args:

@@ -5,10 +5,11 @@ from keras import ops
 
 from kerasmodels.arguments import integer
 from kerasmodels.layers.initializers import get_initializer
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class Maxout(keras.layers.Layer):
+class Maxout(KeepsSublayers, keras.layers.Layer):
     """`h_i(x) = max_j z_ij` with `z_ij = x W_ij + b_ij`: the largest of several affine maps.
 
     The maps are one `Dense` layer, `dense`, with a kernel `(input_dim, pieces * units)`: piece j

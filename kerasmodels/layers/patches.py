@@ -6,10 +6,11 @@ from keras import ops
 from kerasmodels.arguments import integer
 from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers.initializers import get_initializer
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(KeepsSublayers, keras.layers.Layer):
     """Cuts images into square patches and projects each of them linearly (equation 1).
 
     Patches run row by row: patch 1 is the right neighbour of patch 0. The projection is the

@@ -12,10 +12,11 @@ from kerasmodels.arguments import integer
 from kerasmodels.layers.indices import check_ids, check_rank
 from kerasmodels.layers.initializers import fresh, get_initializer
 from kerasmodels.layers.masks import check_mask
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class LabelProjection(keras.layers.Layer):
+class LabelProjection(KeepsSublayers, keras.layers.Layer):
     """A logit that depends on a label: `w . h + b + v_y . h` with a vector v for each label.
 
     `w . h + b` says whether the features h look real, `v_y . h` whether they look like the label
@@ -105,7 +106,7 @@ class LabelProjection(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class SpanProjection(keras.layers.Layer):
+class SpanProjection(KeepsSublayers, keras.layers.Layer):
     """Two logits a position: that a span starts there, and that it ends there.
 
     `S . T_i` and `E . T_i` of BERT's section 4.2, each with a bias. Padding gets -1e9, so that no

@@ -14,6 +14,7 @@ from kerasmodels.arguments import flag, integer
 from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers.batch_normalization import BatchNormalization
 from kerasmodels.layers.convolution import Conv2D
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 SHORTCUTS = ("A", "B", "C", None)
 
@@ -32,7 +33,7 @@ def _frugal():
     return operator.add, ops.relu
 
 
-class _ResidualBlock(keras.layers.Layer):
+class _ResidualBlock(KeepsSublayers, keras.layers.Layer):
     """All of a block but its list of convolutions, which the two classes below give."""
 
     expansion = 1  # output channels per filter

@@ -11,9 +11,10 @@ from kerasmodels.layers.feed_forward import FeedForward, get_activation, seriali
 from kerasmodels.layers.initializers import get_initializer
 from kerasmodels.layers.layer_normalization import LayerNormalization
 from kerasmodels.layers.masks import check_mask, with_implicit_mask
+from kerasmodels.layers.sublayers import KeepsSublayers
 
 
-class _Block(keras.layers.Layer):
+class _Block(KeepsSublayers, keras.layers.Layer):
     """What both blocks share: their arguments, their sub-layers and the residual connection."""
 
     _masks = {}  # arguments that are padding masks, each with the argument it belongs to

@@ -27,6 +27,7 @@ from kerasmodels.layers import (
     TransformerEncoderBlock,
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert_checks import (
     check_positive,
     check_rates,
@@ -105,6 +106,7 @@ class Bert(_BertModel):
     ```
     """
 
+    @takes_numpy_numbers
     def __init__(
         self,
         vocabulary_size,
@@ -211,7 +213,6 @@ class Bert(_BertModel):
         inputs = (token_ids, segment_ids, padding_mask)
         super().__init__(inputs={x.name: x for x in inputs}, outputs=outputs, name=name)
 
-        self.dtype_policy = policy
         self.token_embedding = token_embedding
         self.segment_embedding = segment_embedding
         self.position_embedding = position_embedding
@@ -221,7 +222,8 @@ class Bert(_BertModel):
         self.pooler = pooler_dense
         self.tokenizer = None  # of the preset
         self._states, self._encode = states, encode
-        self._arguments = dict(
+        self._keep_arguments(
+            policy,
             **sizes,
             dropout=dropout,
             attention_dropout=attention_dropout,
@@ -229,8 +231,6 @@ class Bert(_BertModel):
             layer_norm_epsilon=layer_norm_epsilon,
             initializer_range=initializer_range,
         )
-        for argument, value in self._arguments.items():
-            setattr(self, argument, value)
 
     # === Inside ===
 
@@ -343,12 +343,9 @@ class Bert(_BertModel):
         return cls._load(preset, SIZES, load_weights, kwargs)
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments, and what was changed in single layers."""
         return {
-            **self._arguments,
+            **super().get_config(),
             "activation": serialize_activation(self.activation),
             "pooler": self.pooler is not None,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "name": self.name,
-            **self._frozen_layers(),
         }

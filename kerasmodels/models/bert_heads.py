@@ -15,6 +15,7 @@ from keras import ops
 
 from kerasmodels.layers import GatherPositions, LayerNormalization, LogitBias, SpanProjection
 from kerasmodels.listing import strings_of
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert import SIZES, Bert, truncated_normal
 from kerasmodels.models.bert_checks import check_classes, check_places
 from kerasmodels.models.bert_model import _BertModel
@@ -29,11 +30,8 @@ class _BertHead(_BertModel):
         # Past Keras, which would count a pooler that this head has no use for among its weights:
         # the layers that it uses are in its graph.
         self.__dict__["backbone"] = backbone
-        self.dtype_policy = policy
         self.tokenizer = backbone.tokenizer
-        self._arguments = arguments
-        for argument, value in arguments.items():
-            setattr(self, argument, value)
+        self._keep_arguments(policy, **arguments)
 
     def _backbone(self):
         return self.backbone
@@ -72,14 +70,16 @@ class _BertHead(_BertModel):
         return cls._load(preset, sizes or SIZES, load_weights, kwargs)
 
     def get_config(self):
-        """The constructor's arguments."""
-        return {
-            "backbone": self.backbone.get_config(),
-            **self._arguments,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "name": self.name,
-            **self._frozen_layers(),
-        }
+        """Returns the constructor's arguments, and what was changed in single layers."""
+        return {"backbone": self.backbone.get_config(), **super().get_config()}
+
+    def _changed_sublayers(self):
+        if not self.trainable:  # set once more behind the backbone's config, which it would undo
+            return super()._changed_sublayers()
+        names = {layer.name for layer in self.backbone.layers}  # the backbone's config has these
+        found = super()._changed_sublayers().get("sublayers", {})
+        own = {path: found[path] for path in found if path.split("/")[0] not in names}
+        return {"sublayers": own} if own else {}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
@@ -122,6 +122,7 @@ class BertPretraining(_BertHead):
 
     _task = "pretraining"
 
+    @takes_numpy_numbers
     def __init__(self, backbone, next_sentence=True, dtype=None, name=None):
         backbone, policy, sequence, pooled = _start(backbone, dtype, next_sentence)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
@@ -244,6 +245,7 @@ class BertClassifier(_BertHead):
 
     _task = "classifier"
 
+    @takes_numpy_numbers
     def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
         num_classes, names = check_classes(num_classes, class_names)
         backbone, policy, _, pooled = _start(backbone, dtype, needs_pooler=True)
@@ -297,6 +299,7 @@ class BertTokenClassifier(_BertHead):
 
     _task = "token_classifier"
 
+    @takes_numpy_numbers
     def __init__(self, backbone, num_classes, dropout=0.1, class_names=None, dtype=None, name=None):
         num_classes, names = check_classes(num_classes, class_names)
         backbone, policy, sequence, _ = _start(backbone, dtype)
@@ -354,6 +357,7 @@ class BertSpanClassifier(_BertHead):
 
     _task = "span_classifier"
 
+    @takes_numpy_numbers
     def __init__(self, backbone, dtype=None, name=None):
         backbone, policy, sequence, _ = _start(backbone, dtype)
         initializer = truncated_normal(backbone.initializer_range)

@@ -5,10 +5,9 @@ import keras
 from kerasmodels import checkpoints
 from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import PositionEmbedding, SegmentEmbedding, TokenEmbedding
+from kerasmodels.models.base import BaseModel
 from kerasmodels.models.bert_checks import check_shapes, check_tokenizer
-from kerasmodels.models.frozen import KeepsFrozenLayers
 from kerasmodels.models.named_inputs import NamedInputs
-from kerasmodels.training import FitOnReplicas
 
 
 class _BertInputs(NamedInputs):
@@ -19,7 +18,7 @@ class _BertInputs(NamedInputs):
         check_shapes(arrays)
 
 
-class _BertModel(_BertInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
+class _BertModel(_BertInputs, BaseModel):
     """The base of the encoder and its heads."""
 
     _task = "encoder"  # its name in `checkpoints.bert`

@@ -21,11 +21,13 @@ a projection (Miyato and Koyama 2018) in the discriminator.
 import keras
 
 from kerasmodels import layers
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.gan_parts import check_positive, logit_model, noise_with_labels
 
 SMALLEST, LARGEST = 28, 64
 
 
+@takes_numpy_numbers
 def dcgan_generator(
     image_shape,
     latent_dim=100,
@@ -113,6 +115,7 @@ def dcgan_generator(
     return keras.Model(inputs, images, name=name)
 
 
+@takes_numpy_numbers
 def dcgan_discriminator(
     image_shape,
     filters=64,

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.gan_checks import (
     check_arguments,
     check_compile,
@@ -136,6 +137,7 @@ class GAN(ChecksInputs, PortableModel):
     ```
     """
 
+    @takes_numpy_numbers
     def __init__(
         self,
         generator,

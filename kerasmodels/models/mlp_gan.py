@@ -15,10 +15,12 @@ import math
 import keras
 
 from kerasmodels.layers import Maxout
+from kerasmodels.models.base import takes_numpy_numbers
 
 _LABEL_DIM = 50
 
 
+@takes_numpy_numbers
 def mlp_generator(
     output_shape,
     latent_dim=100,
@@ -69,6 +71,7 @@ def mlp_generator(
     return keras.Model(inputs, outputs, name=name)
 
 
+@takes_numpy_numbers
 def maxout_discriminator(
     input_shape,
     units=(240, 240),

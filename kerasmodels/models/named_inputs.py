@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from kerasmodels.models.exported import ExportsItself
 from kerasmodels.training.checked_inputs import ChecksInputs
 
 
-class NamedInputs(ExportsItself, ChecksInputs):
+class NamedInputs(ChecksInputs):
     """For functional models of several inputs by name: bad ids and an unknown key are errors.
 
     Of an unknown key Keras warns, sorts what it was given by key, and takes it by position:

@@ -25,8 +25,7 @@ from kerasmodels.layers import (
     Conv2D,
     SymmetricMaxPooling2D,
 )
-from kerasmodels.models.exported import ExportsItself
-from kerasmodels.models.frozen import KeepsFrozenLayers
+from kerasmodels.models.base import BaseModel, takes_numpy_numbers
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 from kerasmodels.models.resnet_sizes import DEFAULTS, SIZES, read_depth
 from kerasmodels.training.checked_inputs import ChecksInputs
@@ -36,7 +35,7 @@ BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
+class ResNet(ChecksInputs, BaseModel):
     """A residual network: images in, logits or features out.
 
     Args:
@@ -93,6 +92,9 @@ class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
     ```
     """
 
+    companion_name = "preprocessor"
+
+    @takes_numpy_numbers
     def __init__(
         self,
         depth,
@@ -191,14 +193,14 @@ class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
                 x = keras.layers.Activation("linear", dtype="float32", name="logits")(x)
         super().__init__(inputs=images, outputs=x, name=name)
 
-        self.dtype_policy = policy
         self.stem_convolution = stem_convolution
         self.stem_norm, self.norm = (None, norm) if normalize_first else (norm, None)
         self.blocks = residual_blocks
         self.classifier = classifier
         self.preprocessor = None  # of the images that a checkpoint was trained on
         self._levels = levels
-        self._arguments = dict(
+        self._keep_arguments(
+            policy,
             depth=depth,
             stem=stem,
             block=block,
@@ -215,8 +217,6 @@ class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
             folded=folded,
             data_format=data_format,
         )
-        for argument, value in self._arguments.items():
-            setattr(self, argument, value)
 
     def __call__(self, inputs, *args, **kwargs):
         """Applies the model; see the class for the arguments."""
@@ -417,12 +417,3 @@ class ResNet(ExportsItself, KeepsFrozenLayers, ChecksInputs, keras.Model):
                 the paper's place.
         """
         checkpoints.save_preset(self, folder, checkpoints.resnet.FAMILY, layout)
-
-    def get_config(self):
-        """The constructor's arguments."""
-        return {
-            **self._arguments,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "name": self.name,
-            **self._frozen_layers(),
-        }

@@ -8,8 +8,10 @@ normalization to length 1 that models for search have today, and the folders of 
 library, sentence-transformers. Its training is left to a loss on the vectors.
 """
 
+import json
 import warnings
 from numbers import Integral
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -19,10 +21,12 @@ from kerasmodels.checkpoints import sentence_transformers
 from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import MaskedAveragePooling
 from kerasmodels.listing import strings_of
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert import SIZES
 from kerasmodels.models.bert_heads import _BertHead, _start
 
 POOLINGS = ("mean", "cls")
+_SETTINGS = "sentence_settings.json"  # of a `.keras` file
 
 # For `embed`. A batch has as many tokens as `batch_size` texts of this length: long texts come
 # few at a time, which pads them less.
@@ -65,6 +69,7 @@ class BertSentenceEncoder(_BertHead):
 
     _task = "sentence_encoder"
 
+    @takes_numpy_numbers
     def __init__(self, backbone, pooling="mean", normalize=True, dtype=None, name=None):
         if not isinstance(normalize, bool):
             raise ValueError(
@@ -185,6 +190,19 @@ class BertSentenceEncoder(_BertHead):
         return rows
 
     # === Saving ===
+
+    def save_assets(self, folder):
+        """Keras's hook: writes the tokenizer, and what the preset's folder said besides."""
+        super().save_assets(folder)
+        if self.settings:
+            Path(folder, _SETTINGS).write_text(json.dumps(self.settings), encoding="utf-8")
+
+    def load_assets(self, folder):
+        """Keras's hook: reads what `save_assets` wrote."""
+        super().load_assets(folder)
+        path = Path(folder or "", _SETTINGS)
+        if path.is_file():
+            self.settings = json.loads(path.read_text(encoding="utf-8"))
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):

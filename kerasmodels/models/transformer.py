@@ -28,10 +28,9 @@ from kerasmodels.layers import (
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.layers.positions import position_layers
-from kerasmodels.models.frozen import KeepsFrozenLayers
+from kerasmodels.models.base import BaseModel, takes_numpy_numbers
 from kerasmodels.models.named_inputs import NamedInputs, refuse_class_weight
 from kerasmodels.token_rules import TokenRules
-from kerasmodels.training import FitOnReplicas
 from kerasmodels.training.input_checks import check_labels
 
 # Table 3: rows "base" and "big"; vocabulary of section 5.1 (en-de byte pairs). Section 6.3 gives 4
@@ -54,7 +53,7 @@ _SEARCH = ("max_length", *_BEAM)
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
+class Transformer(NamedInputs, BaseModel):
     """The encoder-decoder Transformer.
 
     Inputs, a dictionary (masks are boolean or 0/1, 1 = keep, or `None`: all is real):
@@ -117,6 +116,7 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
     # Of the decoding state: constant per source, so a search neither copies nor reorders it.
     shared_state = ("memory",)
 
+    @takes_numpy_numbers
     def __init__(
         self,
         vocabulary_size,
@@ -225,8 +225,9 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
 
         for part, layer in parts.items():
             setattr(self, part, layer)
-        self.dtype_policy = policy
-        self._arguments = dict(
+        self.tokenizer = None  # of the preset
+        self._keep_arguments(
+            policy,
             vocabulary_size=vocabulary_size,
             num_layers=num_layers,
             num_heads=num_heads,
@@ -238,8 +239,6 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
             scale_embeddings=scale_embeddings,
             generation=_generation(generation),
         )
-        for argument, value in self._arguments.items():
-            setattr(self, argument, value)
 
     @property
     def input_limits(self):
@@ -468,15 +467,12 @@ class Transformer(NamedInputs, KeepsFrozenLayers, FitOnReplicas, keras.Model):
         checkpoints.save_preset(self, folder, checkpoints.marian.FAMILY)
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments, and what was changed in single layers."""
         return {
-            **self._arguments,
+            **super().get_config(),
             "activation": serialize_activation(self.activation),
             "output_bias": self.output_bias is not None,
             "generation": dict(self.generation),
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "name": self.name,
-            **self._frozen_layers(),
         }
 
 

@@ -19,6 +19,7 @@ generator, a projection (Miyato and Koyama 2018) in the discriminator.
 import keras
 
 from kerasmodels import layers
+from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.gan_parts import check_positive, logit_model, noise_with_labels
 
 # Generators of the first version's table of sizes (for 32x32), there with a discriminator of width
@@ -32,6 +33,7 @@ SIZES = {
 }
 
 
+@takes_numpy_numbers
 def transgan_generator(
     image_shape,
     latent_dim=256,
@@ -123,6 +125,7 @@ def transgan_generator(
     return keras.Model(inputs, images, name=name)
 
 
+@takes_numpy_numbers
 def transgan_discriminator(
     image_shape,
     patch_size=4,

@@ -207,10 +207,10 @@ def test_a_file_keeps_what_is_frozen_and_the_optimizer(tmp_path):
     model.train_on_batch(data(), np.array([0, 2]))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.get_config()["frozen_layers"] == [
-        "token_embedding",
-        "encoder_block_0/self_attention/query",
-    ]
+    assert again.get_config()["backbone"]["sublayers"] == {
+        "token_embedding": {"trainable": False},
+        "encoder_block_0/self_attention/query": {"trainable": False},
+    }
     assert len(again.trainable_weights) == len(model.trainable_weights)
     assert int(again.optimizer.iterations) == 1
     for one, other in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
