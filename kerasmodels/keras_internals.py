@@ -10,6 +10,10 @@ import itertools
 
 import keras
 
+# What a function returns for shapes without numbers: layers inside of it make their variables. The
+# public `keras.Operation.compute_output_spec` puts a text of its own before every error.
+from keras.src.backend import compute_output_spec
+
 # A layer's implicit mask travels as an attribute of its output. Keras lets a layer receive it (an
 # argument called `mask`), but a loss, a metric or a layer with several inputs cannot ask for it.
 from keras.src.backend.common.masking import get_keras_mask, set_keras_mask
@@ -29,14 +33,16 @@ __all__ = [
     "better_when",
     "built_for",
     "drop_loss_tracker",
+    "compute_output_spec",
     "fused_adam",
     "get_keras_mask",
+    "get_value",
     "loss_module",
     "maker_of",
     "one_step_at_a_time",
     "own_layers",
-    "put_back_jax_state",
     "set_keras_mask",
+    "set_value",
 ]
 
 
@@ -57,28 +63,6 @@ class BuildsFromChosenBatch:
         if chosen is not None:
             iterator, data_batch = None, chosen
         super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-
-
-def put_back_jax_state(model, state):
-    """Gives a model's variables the values that the JAX trainer took out of them.
-
-    The trainer would itself put back what is in `_jax_state`, which after an error in the step are
-    values of before the last step, and deleted ones. Only this attribute tells it otherwise.
-
-    Args:
-        model: A `keras.Model`.
-        state: The state of a train, test or predict function: a tuple of 4, 3 or 2 lists of arrays.
-    """
-    groups = {
-        4: ("trainable", "non_trainable", "optimizer", "metrics"),
-        3: ("trainable", "non_trainable", "metrics"),
-        2: ("trainable", "non_trainable"),
-    }[len(state)]
-    model._jax_state = {
-        f"{name}_variables": values for name, values in zip(groups, state, strict=True)
-    }
-    model._jax_state_synced = False
-    model.jax_state_sync()
 
 
 def one_step_at_a_time(model, iterator):
@@ -231,3 +215,20 @@ def drop_loss_tracker(model):
 def built_for(optimizer):
     """The variables that an optimizer was built for, in the order of `stateless_apply`."""
     return optimizer._trainable_variables
+
+
+def get_value(variable):
+    """What a variable holds, past the scope that may stand for it.
+
+    The public `variable.value` asks the innermost `keras.StatelessScope` first.
+    """
+    return variable._value
+
+
+def set_value(variable, value):
+    """Has a variable hold an array of its own shape, dtype and layout.
+
+    The public `variable.assign` converts, checks and lays out: too slow for every variable of a
+    model at every step.
+    """
+    variable._value = value

@@ -273,3 +273,22 @@ def test_a_layer_and_a_functional_model_say_when_they_are_built():
     x = keras.Input((3,))
     Model(x, Layer(2)(x))
     assert calls == [(3, 2), 2]
+
+
+def test_variables_hold_what_they_are_given():
+    """Look at `KerasVariable.value` in `keras/src/backend/common/variables.py`."""
+    variable = keras.Variable([1.0, 2.0])
+    held = keras_internals.get_value(variable)
+    with keras.StatelessScope([(variable, held + 1.0)]):
+        assert keras_internals.get_value(variable) is held
+    other = held * 3.0
+    keras_internals.set_value(variable, other)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), [3.0, 6.0])
+
+
+def test_layers_are_built_without_numbers():
+    """Look at where `keras/src/trainers/trainer.py` builds a model before the first batch."""
+    dense = keras.layers.Dense(2)
+    spec = keras_internals.compute_output_spec(dense, keras.KerasTensor((None, 3)))
+    assert spec.shape == (None, 2) and dense.kernel.shape == (3, 2)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(dense.bias), [0.0, 0.0])

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import threading
 import weakref
 
 import keras
@@ -14,6 +15,7 @@ from kerasmodels.keras_internals import all_layers
 _MOST_PROGRAMS = 32
 
 _programs = {}  # id of a decoder -> its programs, by what they depend on
+_compiling = threading.RLock()  # threads may generate at the same time, and compile one by one
 
 
 def run_search(decoder, search, rules, inputs, max_length, limit, active, noise, jit_compile):
@@ -38,15 +40,17 @@ def run_search(decoder, search, rules, inputs, max_length, limit, active, noise,
         tuple((id(variable), str(variable.dtype)) for variable in variables),
         _dtype_policies(decoder),
     )
-    programs = _programs_of(decoder)
-    if key not in programs:
-        compile_search = {"tensorflow": _compile_tensorflow, "jax": _compile_jax}
-        compile_search = compile_search.get(keras.backend.backend(), _trace_torch)
-        programs[key] = compile_search(decoder, variables, search, rules, max_length, jit_compile)
-        while len(programs) > _MOST_PROGRAMS:
-            programs.popitem(last=False)
-    programs.move_to_end(key)
-    return tuple(ops.convert_to_numpy(x) for x in programs[key](arguments, limit, variables))
+    with _compiling:
+        programs = _programs_of(decoder)
+        if key not in programs:
+            make = {"tensorflow": _compile_tensorflow, "jax": _compile_jax}
+            make = make.get(keras.backend.backend(), _trace_torch)
+            programs[key] = make(decoder, variables, search, rules, max_length, jit_compile)
+            while len(programs) > _MOST_PROGRAMS:
+                programs.popitem(last=False)
+        programs.move_to_end(key)
+        program = programs[key]
+    return tuple(ops.convert_to_numpy(x) for x in program(arguments, limit, variables))
 
 
 def _compile_tensorflow(decoder, variables, search, rules, max_length, jit_compile):
@@ -69,8 +73,8 @@ def _compile_tensorflow(decoder, variables, search, rules, max_length, jit_compi
         del variables  # the program reads its own, which `noted` holds
         arguments = keras.tree.map_structure(_as_tensor, arguments)
         limit = tf.constant(limit, "int32")
-        # Traced once: a program is only ever called with these shapes.
-        concrete = concrete or program.get_concrete_function(arguments, limit)
+        with _compiling:  # once: a program is only ever called with these shapes
+            concrete = concrete or program.get_concrete_function(arguments, limit)
         return concrete(arguments, limit)
 
     run.noted = noted
@@ -153,14 +157,16 @@ def _trace_torch(decoder, variables, search, rules, max_length, jit_compile):
             fixed = [*(variable.value for variable in variables), *fixed]
             changing = FlatTree(loop_vars)
             leaves = changing.leaves
-            if graph is None:
-                try:
-                    graph = trace(turn, packed, [*fixed, *leaves])
-                except Exception:
-                    # Its flow depends on values, or it leaves PyTorch: as it stands, then. What is
-                    # wrong with it will show there, too.
-                    graph = False
-                    return run_loop(condition, body, loop_vars, constants)
+            with _compiling:
+                if graph is None:
+                    try:
+                        graph = trace(turn, packed, [*fixed, *leaves])
+                    except Exception:
+                        # Its flow depends on values, or it leaves PyTorch: as it stands, then. What
+                        # is wrong with it will show there, too.
+                        graph = False
+            if graph is False:
+                return run_loop(condition, body, loop_vars, constants)
             with torch.inference_mode():
                 go_on = True
                 while go_on:

@@ -37,6 +37,9 @@ def generate(
     `max_length`, each rounded up to few values (8, 12, 16, 24, 32, 48, ...), and kept for as long
     as the decoder lives. Weights may change meanwhile.
 
+    Several threads may call this at the same time, also with one decoder, as long as none of them
+    trains it.
+
     Args:
         decoder: An object with `start` and `step`, see `kerasmodels.decoding.protocol`.
         inputs: What its `start` takes: a tree of arrays or tensors whose first axis is the batch.

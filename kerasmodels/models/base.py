@@ -14,7 +14,7 @@ from kerasmodels.data.codec import TextCodec
 from kerasmodels.layers.sublayers import KeepsSublayers
 from kerasmodels.models.exported import ExportsItself
 from kerasmodels.training import FitOnReplicas
-from kerasmodels.training.trainer_guards import KeepsState
+from kerasmodels.training.repaired_trainer import RepairedTrainer
 
 # What may stand beside a model and is kept with it, by the name of the class.
 _COMPANIONS = {
@@ -50,7 +50,7 @@ def _python(value):
     return {k: _python(v) for k, v in value.items()} if type(value) is dict else value
 
 
-class BaseModel(ExportsItself, KeepsSublayers, KeepsState, FitOnReplicas, keras.Model):
+class BaseModel(ExportsItself, KeepsSublayers, RepairedTrainer, FitOnReplicas, keras.Model):
     """The base of all models that a constructor builds from sizes.
 
     A `.keras` file, `copy.deepcopy` and `pickle` keep the class, the weights, the optimizer, what

@@ -150,6 +150,8 @@ class BertPretraining(_BertHead):
     def fill_mask(self, texts, top_k=5):
         """What stands most probably at each [MASK] of some texts.
 
+        Several threads may call this at the same time, as long as none of them trains the model.
+
         Args:
             texts: A list of strings, each with one `[MASK]` or several.
             top_k: Number of guesses, all of them tokens of the tokenizer.

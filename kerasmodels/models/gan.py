@@ -376,6 +376,9 @@ class GAN(ChecksInputs, PortableModel):
     def generate(self, n, seed=None, labels=None, batch_size=256):
         """Draws samples, in inference mode.
 
+        Several threads may call this at the same time, as long as none of them trains the model;
+        without `seed` two of them may draw the same samples.
+
         Args:
             n: Number of samples.
             seed: An integer repeats the samples on the same backend, whatever `batch_size`. Without
@@ -398,8 +401,6 @@ class GAN(ChecksInputs, PortableModel):
             check_labels(labels, self.num_classes)
             if labels.shape != (n,):
                 raise ValueError(f"`labels` must be ({n},). Received: shape {labels.shape}")
-        if keras.backend.backend() == "jax":
-            self.jax_state_sync()  # within `fit` the variables are empty
         with _without_gradients():
             noise = ops.convert_to_numpy(self.sample_noise(n, seed))
             size, parts = min(n, batch_size), []

@@ -98,6 +98,8 @@ class BertSentenceEncoder(_BertHead):
         Texts of similar length go together, so that little of a batch is padding; lengths are
         rounded up to few values, since TensorFlow and JAX compile for each.
 
+        Several threads may call this at the same time, as long as none of them trains the model.
+
         Args:
             texts: A list of strings.
             batch_size: The most texts at a time. Long ones are fewer: at most 64 tokens times

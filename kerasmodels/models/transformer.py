@@ -296,6 +296,8 @@ class Transformer(NamedInputs, BaseModel):
     def generate(self, inputs, search=None, max_length=None, return_scores=False):
         """Writes the target for a batch of sources.
 
+        Several threads may call this at the same time, as long as none of them trains the model.
+
         Args:
             inputs: A dictionary with `encoder_token_ids (batch, source)`, padded on either side,
                 and `encoder_padding_mask` (`None`: all is real), or the ids alone as an array;

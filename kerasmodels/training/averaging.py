@@ -16,6 +16,7 @@ import numpy as np
 
 from kerasmodels.arguments import integer
 from kerasmodels.training.accumulation import without_accumulation
+from kerasmodels.training.numbered_files import numbered_files
 
 _SUFFIXES = (".weights.h5", ".keras")
 _WEIGHTS = "model.weights.h5"  # the name inside a `.keras` file
@@ -65,14 +66,19 @@ class KeepLastCheckpoints(keras.callbacks.Callback):
         self.unit = unit
         # Keras runs training steps ahead of their logs unless a callback asks for each one.
         self.async_safe = unit == "epoch"
-        found = self.folder.glob(f"{unit}-*.weights.h5")
-        self.paths = sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        # A run that began anew in a folder counts from 1 again: the time tells first.
+        found = numbered_files(self.folder, f"{unit}-{{}}.weights.h5")
+        self.paths = [p for _, p in sorted(found, key=lambda pair: pair[1].stat().st_mtime_ns)]
         self._steps = self._last_batch = 0
 
     def on_train_begin(self, logs=None):
         """Finds out how many steps the model has behind it."""
-        iterations = getattr(getattr(self.model, "optimizer", None), "iterations", None)
-        self._steps = 0 if iterations is None else int(iterations)
+        optimizer = getattr(self.model, "optimizer", None)
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        iterations = getattr(optimizer, "iterations", None)
+        # An optimizer that accumulates gradients counts its updates, not the batches.
+        batches = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+        self._steps = 0 if iterations is None else int(iterations) * batches
 
     def on_epoch_begin(self, epoch, logs=None):
         """Counts batches of the epoch from 0."""

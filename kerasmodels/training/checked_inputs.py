@@ -15,12 +15,12 @@ from kerasmodels.training.input_checks import (
     visible,
     visible_array,
 )
+from kerasmodels.training.repaired_trainer import RepairedTrainer
 from kerasmodels.training.replicas import strategy_of
 from kerasmodels.training.streams import checked_stream
-from kerasmodels.training.trainer_guards import KeepsState
 
 
-class ChecksInputs(CountsTokens, KeepsState):
+class ChecksInputs(CountsTokens, RepairedTrainer):
     """A mixin for `keras.Model`s: `fit` and its kin look at arrays at once, at streams as they go.
 
     An id outside its table is an error on one backend, a NaN on another, and a vector of zeros on

@@ -6,6 +6,8 @@ import threading
 import keras
 from keras import ops
 
+from kerasmodels.keras_internals import get_value
+
 
 class NestedScope(keras.StatelessScope):
     """A `keras.StatelessScope` that sees through to the scope around it and knows what changed.
@@ -26,7 +28,7 @@ class NestedScope(keras.StatelessScope):
         value = super().get_current_value(variable)
         if value is None and self.original_scope is not None:
             value = self.original_scope.get_current_value(variable)
-        return variable._value if value is None else value
+        return get_value(variable) if value is None else value
 
     def add_update(self, update):
         """Records an assignment."""

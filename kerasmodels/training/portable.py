@@ -1,6 +1,7 @@
 """A training step written once that runs inside `fit` on TensorFlow, JAX and PyTorch."""
 
 import contextlib
+import functools
 import warnings
 
 import keras
@@ -11,15 +12,22 @@ from kerasmodels.keras_internals import built_for, drop_loss_tracker
 from kerasmodels.training.counted_tokens import CountsTokens
 from kerasmodels.training.fit_on_replicas import FitOnReplicas, replaced
 from kerasmodels.training.gradients import NestedScope, loss_of, value_and_grad
+from kerasmodels.training.lazy_layers import (
+    build_layers,
+    compiled_parts_are_built,
+    first_batch,
+    names_in,
+    unbuilt_layers,
+)
 from kerasmodels.training.named_optimizers import NamedOptimizers
 from kerasmodels.training.random_state import load_seed_states, save_seed_states
+from kerasmodels.training.repaired_trainer import RepairedTrainer
 from kerasmodels.training.replicas import num_replicas, whole_losses
-from kerasmodels.training.trainer_guards import KeepsState, explain_double_backward
 from kerasmodels.training.unused_weights import run_and_see
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
+class PortableModel(CountsTokens, FitOnReplicas, RepairedTrainer, keras.Model):
     """A Keras model whose training step is written once, in plain stateful Keras.
 
     Write `training_step(self, data)`: compute losses, call `self.minimize`, update metrics, return
@@ -32,6 +40,9 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
     the model, its optimizers and its metrics. Any other variable would be updated on TensorFlow
     and PyTorch and forgotten on JAX, where it is an error. Random numbers come from a
     `keras.random.SeedGenerator` that is an attribute of the model.
+
+    Layers need not be built: before the first step they make their variables for the shapes of the
+    first batch, by `call` if there is one, and by a run of the step that updates nothing.
 
     Metrics are attributes too, `self.loss_tracker = keras.metrics.Mean(name="loss")`: Keras then
     resets them every epoch and reports their result over the whole of it, while anything else in
@@ -53,7 +64,8 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
 
     Raises:
         ValueError: If a step returns no dict of logs, computes nothing from sample weights that it
-            was given, or assigns a variable that is not the model's (JAX).
+            was given, or assigns a variable that is not the model's (JAX); if layers are not built
+            and neither `call` nor a step can be run to build them; if weights come without targets.
 
     Example:
     ```python
@@ -117,6 +129,9 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
     gan.fit(np.ones((8, 2)))
     ```
     """
+
+    _is_building = False  # while a step is run for the variables that its layers make
+    _all_built = False  # as far as it is known
 
     def training_step(self, data):
         """One step on one batch: written by the subclass.
@@ -189,6 +204,8 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
         """
         # An unknown name is met before anything is computed.
         chosen = self._optimizer(optimizer)
+        if self._is_building:
+            return loss_fn()
         if not list(variables):
             warnings.warn("`minimize` got no variables: nothing is updated.", stacklevel=2)
         result, gradients = self._gradients(loss_fn, variables, chosen)
@@ -206,6 +223,8 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
 
     def _gradients(self, loss_fn, variables, optimizer):
         """What `loss_fn` returned, and gradients as the optimizer wants them: scaled."""
+        unbuilt = [] if self._all_built else unbuilt_layers(self)
+        self._all_built = not unbuilt
 
         def scaled():
             result = loss_fn()
@@ -214,11 +233,18 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
             return optimizer.scale_loss(loss), result
 
         (_, result), gradients = value_and_grad(scaled, variables)
+        late = names_in(self, [layer for layer in unbuilt if layer.built])
+        if late:
+            raise ValueError(
+                "Layers must be built before `minimize`, which cannot know what they make within "
+                "the loss. Give each network an `Input`, or call it once on data beforehand. "
+                f"Received a loss that builds {late}"
+            )
         return result, gradients
 
     def _take_step(self, gradients, variables, optimizer):
         variables = list(variables)
-        if not variables:
+        if not variables or self._is_building:
             return
         if keras.backend.backend() == "jax" and isinstance(
             optimizer, keras.optimizers.LossScaleOptimizer
@@ -271,6 +297,7 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
             optimizer = _scaled(keras.optimizers.get(optimizer))
         super().compile(optimizer, *args, auto_scale_loss=False, **kwargs)
         self._uses_weights = frozenset()  # names of the steps that were seen to use sample weights
+        self._all_built = False  # as far as it is known
         drop_loss_tracker(self)  # the step has its own metrics; this one would report zeros
         if not self.built and type(self).build is keras.Model.build:
             # Networks that are built leave nothing to build, and `call` need not exist.
@@ -296,6 +323,31 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
     def load_own_variables(self, store):
         """Keras's hook: reads what `save_own_variables` wrote, and files without random state."""
         super().load_own_variables(load_seed_states(self, store))
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Keras's hook before the first batch on TensorFlow, where Keras itself builds nothing."""
+        super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+        if keras.backend.backend() == "tensorflow":
+            self._symbolic_build(iterator, data_batch)
+
+    def _symbolic_build(self, iterator=None, data_batch=None):
+        """Keras's hook before the first batch: everything makes its variables."""
+        if unbuilt_layers(self) or not self.built or not compiled_parts_are_built(self):
+            batch = first_batch(iterator) if data_batch is None else data_batch
+            own = [
+                getattr(self, name)
+                for name in ("training_step", "validation_step")
+                if getattr(type(self), name) is not getattr(PortableModel, name)
+            ]
+            self._is_building = True
+            try:
+                eager = self.run_eagerly or keras.backend.backend() == "torch"
+                build_layers(self, batch, own, eager)
+            finally:
+                self._is_building = False
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        self._post_build()
 
     def train_step(self, *args):
         """Keras's hook: `(data)`, on JAX `(state, data)`."""
@@ -329,6 +381,8 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
                         "nothing from it. Use the third part of `data` in the loss, or leave the "
                         "weights out."
                     )
+            if step.__name__ == "training_step" and isinstance(self.optimizer, NamedOptimizers):
+                self.optimizer.iterations.assign_add(1)
         if not isinstance(logs, dict):
             raise ValueError(
                 f"{name} must return its logs as a dict {{name: scalar}}, for example "
@@ -336,15 +390,8 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
             )
         return logs
 
-    def _state_variables(self, with_optimizer):
-        """The variables of JAX's state, in the order of Keras's trainer."""
-        groups = [self.trainable_variables, self.non_trainable_variables]
-        if with_optimizer:
-            groups.append(self.optimizer.variables)
-        return groups + [self.metrics_variables]
-
     def _run_on_state(self, step, state, data):
-        groups = self._state_variables(with_optimizer=len(state) == 4)
+        groups = self._state_variables(len(state))
         mapping = [
             pair
             for variables, values in zip(groups, state, strict=True)
@@ -374,12 +421,12 @@ class PortableModel(CountsTokens, FitOnReplicas, KeepsState, keras.Model):
         return replaced(self, name, lambda *args: step(*args))
 
     def make_train_function(self, force=False):
-        """Keras's hook; see `trainer_guards`."""
+        """Keras's hook."""
         fresh = self.train_function is None or force
         with self._new_to_jax("train_step"):
             super().make_train_function(force)
         if fresh and keras.backend.backend() == "torch" and self.jit_compile:
-            self.train_function = explain_double_backward(self.train_function)
+            self.train_function = _explain_double_backward(self.train_function)
         return self.train_function
 
     def make_test_function(self, force=False):
@@ -406,3 +453,21 @@ def _scaled(optimizer):
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
     return keras.optimizers.LossScaleOptimizer(optimizer)
+
+
+def _explain_double_backward(function):
+    """PyTorch's compiler cannot differentiate what it compiled a second time: says what to do."""
+
+    @functools.wraps(function)
+    def explained(data):
+        try:
+            return function(data)
+        except RuntimeError as error:
+            if "double backward" not in str(error):
+                raise
+            raise ValueError(
+                "PyTorch compiles no gradient of a gradient, such as a gradient penalty. Use "
+                "`compile(jit_compile=False)`. Received: jit_compile=True"
+            ) from error
+
+    return explained

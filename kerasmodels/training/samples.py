@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from kerasmodels.arguments import integer
+from kerasmodels.training.numbered_files import numbered_files
 
 
 def tile_images(images, columns=None, value_range=None, gap=1):
@@ -145,7 +146,7 @@ class SampleGrid(keras.callbacks.Callback):
         """Writes the animation."""
         from PIL import Image
 
-        paths = sorted(self.folder.glob("epoch-*.png"))
+        paths = [path for _, path in numbered_files(self.folder, "epoch-{}.png")]
         if not paths:
             return
         first, *rest = [Image.open(path).convert("P") for path in paths]

@@ -1,3 +1,4 @@
+import os
 import pathlib
 
 import keras
@@ -175,3 +176,27 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
 def test_bad_input(options, tmp_path):
     with pytest.raises(ValueError, match=next(iter(options))):
         KeepLastCheckpoints(tmp_path, **options)
+
+
+def test_files_are_found_in_the_order_of_their_numbers(tmp_path):
+    """Also where a copied folder has one time for all, and numbers outgrow their width."""
+    for epoch in (100500, 99500, 100000):
+        path = tmp_path / f"epoch-{epoch:05d}.weights.h5"
+        path.touch()
+        os.utime(path, (1, 1))
+    numbers = [int(path.name[6:12].strip(".")) for path in KeepLastCheckpoints(tmp_path).paths]
+    assert numbers == [99500, 100000, 100500]
+
+
+def test_accumulated_gradients_do_not_hide_batches(tmp_path):
+    def run():
+        checkpoints = KeepLastCheckpoints(tmp_path, unit="step", every=2)
+        model.fit(
+            np.ones((4, 2)), np.ones((4, 1)), batch_size=1, verbose=0, callbacks=[checkpoints]
+        )
+        return [path.name for path in checkpoints.paths]
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "mse")
+    run()
+    assert run() == [f"step-{n:07d}.weights.h5" for n in (2, 4, 6, 8)]

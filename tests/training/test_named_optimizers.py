@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from kerasmodels.training import KeepLastCheckpoints
 from kerasmodels.training.portable import PortableModel
 from tests.kit.replicas import two_replicas
 
@@ -183,3 +184,83 @@ def test_bad_input():
         gan.minimize(lambda: ops.ones(()), gan.trainable_variables)
     with pytest.raises(ValueError, match="say which"):
         gan.optimizer.apply([], [])
+
+
+def two_adams(**kwargs):
+    model = GAN(1)
+    model.compile(
+        {n: keras.optimizers.Adam(0.01) for n in ("generator", "discriminator")}, **kwargs
+    )
+    return model
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_iterations_are_the_model_s_steps(k, run_eagerly):
+    model = GAN(k)
+    optimizers = {n: keras.optimizers.SGD(0.1) for n in ("generator", "discriminator")}
+    model.compile(optimizers, run_eagerly=run_eagerly)
+    gan_fit(model, epochs=2)
+    model.train_on_batch(REAL)
+    model.train_on_batch(REAL)
+    assert int(model.optimizer.iterations) == 6
+    assert int(model.optimizer["discriminator"].iterations) == 6 * k
+
+
+def test_checkpoints_of_a_resumed_run_count_on(tmp_path):
+    def checkpoints():
+        return KeepLastCheckpoints(tmp_path / "steps", unit="step", every=2)
+
+    model = two_adams()
+    model.fit(REAL, batch_size=6, verbose=0, callbacks=[checkpoints()])
+    model.save(tmp_path / "gan.keras")
+    loaded = keras.saving.load_model(tmp_path / "gan.keras")
+    assert int(loaded.optimizer.iterations) == 4
+    last = checkpoints()
+    loaded.fit(REAL, batch_size=6, verbose=0, callbacks=[last])
+    assert [p.name for p in last.paths] == [f"step-{n:07d}.weights.h5" for n in (2, 4, 6, 8)]
+    # What was written before there was a count has the count of its optimizers.
+    store = {}
+    loaded.optimizer.save_own_variables(store)
+    del store["iterations"]
+    loaded.optimizer.iterations.assign(0)
+    loaded.optimizer.load_own_variables(store)
+    assert int(loaded.optimizer.iterations) == 8
+
+
+def test_the_learning_rate_is_set_in_every_optimizer():
+    model = two_adams()
+    model.optimizer.learning_rate = 0.5
+    for name in model.optimizer.names:
+        assert float(model.optimizer[name].learning_rate) == 0.5
+    assert float(model.optimizer.learning_rate) == 0.5
+    model.optimizer["generator"].learning_rate = 0.25
+    with pytest.raises(ValueError, match="several rates"):
+        model.optimizer.learning_rate  # noqa: B018
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)
+    model.compile({"generator": keras.optimizers.SGD(schedule), "discriminator": "sgd"})
+    with pytest.raises(ValueError, match=r"schedule.*\['generator'\]"):
+        model.optimizer.learning_rate = 0.5
+    np.testing.assert_allclose(float(model.optimizer["discriminator"].learning_rate), 0.01)
+    with pytest.raises(ValueError, match=r"optimizer\[name\].clipnorm"):
+        model.optimizer.clipnorm = 1.0
+    with pytest.raises(ValueError, match="exclude_from_weight_decay"):
+        model.optimizer.exclude_from_weight_decay(var_names=["bias"])
+
+
+def test_callbacks_that_read_the_optimizer(tmp_path):
+    model = GAN(1)
+    names = ("generator", "discriminator")
+    model.compile({n: keras.optimizers.SGD(0.1, use_ema=True) for n in names})
+    seen = []
+    callbacks = [
+        keras.callbacks.ReduceLROnPlateau("d_loss", mode="min", patience=0, min_delta=100.0),
+        keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+        keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: seen.append(int(model.optimizer.iterations))
+        ),
+    ]
+    model.fit(REAL, batch_size=12, epochs=3, verbose=0, callbacks=callbacks)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    for name in names:  # halved tenfold after the second and the third epoch
+        np.testing.assert_allclose(float(model.optimizer[name].learning_rate), 1e-3, rtol=1e-5)

@@ -423,3 +423,157 @@ def test_a_model_moves_as_a_module_of_pytorch():
     model = compiled(Classifier(network()))
     model.double()
     assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float64"}
+
+
+class Lazy(PortableModel):
+    """Layers without an `Input`: what they make is known with the first batch alone."""
+
+    def __init__(self, loss=lambda difference: ops.mean(difference**2)):
+        super().__init__()
+        self.hidden = keras.layers.Dense(2, "tanh", kernel_initializer="ones")
+        self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+        self.scale = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+        self.loss_of = loss
+
+    def call(self, x):
+        return self.dense(self.hidden(x))
+
+    def training_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+
+        def loss_fn():  # `scale` is the step's own, `call` has no use for it
+            return self.loss_of(self.scale(self(x, training=True)) - y)
+
+        loss = self.minimize(loss_fn, self.trainable_variables)
+        self.loss_tracker.update_state(loss)
+        return {"loss": self.loss_tracker.result()}
+
+
+class LazyPair(PortableModel):
+    """Two networks that are not built, and no `call`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = keras.Sequential([keras.layers.Dense(2, kernel_initializer="ones")])
+        self.second = keras.layers.Dense(1, kernel_initializer="ones")
+        self.loss_tracker = keras.metrics.Mean(name="loss")
+
+    def training_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+
+        def loss_fn():
+            return ops.mean((self.second(self.first(x)) - y) ** 2)
+
+        for name in ("first", "second"):
+            variables = getattr(self, name).trainable_variables
+            loss = self.minimize(loss_fn, variables, optimizer=name)
+        self.loss_tracker.update_state(loss)
+        return self.get_metrics_result()
+
+    def validation_step(self, data):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+        self.loss_tracker.update_state(ops.mean((self.second(self.first(x)) - y) ** 2))
+        return self.get_metrics_result()
+
+
+def optimizer_of(kind):
+    if kind is Lazy:
+        return keras.optimizers.Adam(0.1)
+    return {"first": keras.optimizers.Adam(0.1), "second": keras.optimizers.SGD(0.1)}
+
+
+TARGETS = RNG.normal(size=(24, 1)).astype("float32")
+
+
+def weights_of_built_layers(kind, steps):
+    """What layers that are built beforehand have after some steps: nothing has to be found out."""
+    model = kind()
+    for layer, width in zip(model.layers, (5, 2, 1), strict=False):
+        layer.build((None, width))
+    model.compile(optimizer_of(kind))
+    for i in range(steps):
+        model.train_on_batch(X[8 * i : 8 * i + 8], TARGETS[8 * i : 8 * i + 8])
+    return model.get_weights()
+
+
+MODES = [{}, {"run_eagerly": True}]
+if BACKEND != "torch":
+    MODES += [{"jit_compile": False}, {"jit_compile": True}, {"steps_per_execution": 2}]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("kind", [Lazy, LazyPair])
+def test_layers_that_are_not_built_learn_from_the_first_step(kind, mode):
+    model = kind()
+    model.compile(optimizer_of(kind), **mode)
+    model.fit(X, TARGETS, batch_size=8, shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 3 and model.built
+    for a, b in zip(model.get_weights(), weights_of_built_layers(kind, 3), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Lazy, LazyPair])
+def test_layers_that_are_not_built_from_a_generator_or_a_batch(kind):
+    batches = [(X[i : i + 8], TARGETS[i : i + 8]) for i in (0, 8, 16)]
+    results = []
+    for method in ("generator", "batches"):
+        model = kind()
+        model.compile(optimizer_of(kind))
+        if method == "generator":
+            model.fit((batch for batch in batches), verbose=0)
+        else:
+            for batch in batches:
+                model.train_on_batch(*batch)
+        assert int(model.optimizer.iterations) == 3  # no batch was lost to look at it
+        results.append(model)
+    assert_same_weights(*results)
+
+
+def test_layers_that_are_not_built_can_be_evaluated_first():
+    model = LazyPair()
+    model.compile(optimizer_of(LazyPair))
+    expected = np.mean((2 * X.sum(axis=1, keepdims=True) - TARGETS) ** 2)
+    np.testing.assert_allclose(model.evaluate(X, TARGETS, verbose=0), expected, rtol=1e-5)
+    assert int(model.optimizer.iterations) == 0
+
+
+@pytest.mark.parametrize("kind", [Lazy, LazyPair])
+def test_layers_that_are_not_built_resume(kind, tmp_path):
+    def run(epochs):
+        model = kind()
+        model.compile(optimizer_of(kind))
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+        data = dict(batch_size=8, shuffle=False, verbose=0)
+        model.fit(X, TARGETS, epochs=epochs, callbacks=[backup] * (epochs != 4), **data)
+        return model
+
+    whole = run(4)
+    run(1)
+    resumed = run(2)
+    assert int(resumed.optimizer.iterations) == 6
+    model = kind()
+    model.compile(optimizer_of(kind))
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
+    model.fit(X, TARGETS, batch_size=8, shuffle=False, verbose=0, epochs=4, callbacks=[backup])
+    assert_same_weights(model, whole)
+
+
+def test_what_cannot_be_built_is_named():
+    class Hasty(LazyPair):
+        def training_step(self, data):
+            if not self.first.built:
+                raise TypeError("this step needs its layers")
+            return super().training_step(data)
+
+        validation_step = PortableModel.validation_step
+
+    model = Hasty()
+    model.compile(optimizer_of(LazyPair))
+    with pytest.raises(ValueError, match=r"needs its layers.*`Input`.*self.first.*self.second"):
+        model.fit(X, TARGETS, verbose=0)
+
+    model = Lazy()
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"`Input`.*self\.hidden"):
+        model.minimize(lambda: ops.mean(model(X) ** 2), model.trainable_variables)

@@ -128,3 +128,18 @@ def test_a_sound_run_is_left_alone():
     assert guard.stopped is None
     with pytest.raises(ValueError, match="every=0"):
         NonFiniteGuard(every=0)
+
+
+def test_the_animation_is_in_the_order_of_epochs(tmp_path):
+    """Beyond four digits names are longer, and 10000 stands before 9500 in a dictionary."""
+    for epoch, grey in ((10500, 200), (9500, 0), (10000, 100)):
+        Image.fromarray(np.full((2, 2), grey, "uint8")).save(tmp_path / f"epoch-{epoch:04d}.png")
+    (tmp_path / "epoch-best.png").write_bytes(b"somebody's own")
+    grid = SampleGrid(tmp_path)
+    grid.on_train_end()
+    with Image.open(grid.animation) as animation:
+        shades = []
+        for frame in range(animation.n_frames):
+            animation.seek(frame)
+            shades.append(int(np.asarray(animation.convert("L")).mean()))
+    assert shades == [0, 100, 200]
