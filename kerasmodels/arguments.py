@@ -4,9 +4,12 @@ Each function returns Python's own number, whatever kind it was given (numpy's, 
 value is known), so that a config can be written as JSON, and raises a ValueError otherwise.
 """
 
+import functools
 import math
 import operator
 from numbers import Real
+
+import numpy as np
 
 
 def integer(name, value, least=1, most=None):
@@ -94,3 +97,31 @@ def flag(name, value):
 
 def _is_numpy_bool(value):
     return getattr(getattr(value, "dtype", None), "kind", None) == "b" and value.shape == ()
+
+
+def plain_numbers(structure):
+    """Returns a structure with Python's numbers in place of numpy's, as JSON wants them.
+
+    Args:
+        structure: Anything; dictionaries, lists and tuples are looked into.
+
+    Returns:
+        The same, with numbers and booleans of numpy as Python's, and arrays as lists.
+    """
+    if isinstance(structure, np.generic | np.ndarray):
+        return structure.tolist()
+    if type(structure) in (list, tuple):
+        return type(structure)(map(plain_numbers, structure))
+    if type(structure) is dict:
+        return {key: plain_numbers(value) for key, value in structure.items()}
+    return structure
+
+
+def takes_numpy_numbers(function):
+    """Wraps a constructor, so that numbers of numpy become Python's, as Keras and JSON want."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return function(*map(plain_numbers, args), **plain_numbers(kwargs))
+
+    return wrapped

@@ -1,11 +1,9 @@
 """What every model shares: how it is saved, copied and loaded."""
 
-import functools
 import warnings
 from pathlib import Path
 
 import keras
-import numpy as np
 
 from kerasmodels import data
 from kerasmodels.checkpoints.image_processor import ImageProcessor
@@ -30,24 +28,6 @@ _COMPANIONS = {
     )
 }
 _CODEC = "tokenizer"  # the file of a `TextCodec`
-
-
-def takes_numpy_numbers(function):
-    """Wraps a constructor, so that numbers of numpy become Python's, as Keras and JSON want."""
-
-    @functools.wraps(function)
-    def wrapped(*args, **kwargs):
-        return function(*map(_python, args), **{k: _python(v) for k, v in kwargs.items()})
-
-    return wrapped
-
-
-def _python(value):
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if type(value) in (list, tuple):
-        return type(value)(map(_python, value))
-    return {k: _python(v) for k, v in value.items()} if type(value) is dict else value
 
 
 class BaseModel(ExportsItself, KeepsSublayers, RepairedTrainer, FitOnReplicas, keras.Model):

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.layers import (
     LayerNormalization,
     PositionEmbedding,
@@ -27,7 +28,6 @@ from kerasmodels.layers import (
     TransformerEncoderBlock,
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
-from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert_checks import (
     check_positive,
     check_rates,

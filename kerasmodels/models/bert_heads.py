@@ -13,9 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.layers import GatherPositions, LayerNormalization, LogitBias, SpanProjection
 from kerasmodels.listing import strings_of
-from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert import SIZES, Bert, truncated_normal
 from kerasmodels.models.bert_checks import check_classes, check_places
 from kerasmodels.models.bert_model import _BertModel

@@ -21,7 +21,7 @@ a projection (Miyato and Koyama 2018) in the discriminator.
 import keras
 
 from kerasmodels import layers
-from kerasmodels.models.base import takes_numpy_numbers
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.models.gan_parts import check_positive, logit_model, noise_with_labels
 
 SMALLEST, LARGEST = 28, 64

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasmodels.models.base import takes_numpy_numbers
+from kerasmodels.arguments import plain_numbers, takes_numpy_numbers
 from kerasmodels.models.gan_checks import (
     check_arguments,
     check_compile,
@@ -249,7 +249,7 @@ class GAN(ChecksInputs, PortableModel):
         Returns:
             float32 `(batch_size, latent_dim)`.
         """
-        seed = self.seed_generator if seed is None else seed
+        seed = self.seed_generator if seed is None else plain_numbers(seed)
         shape = (batch_size, self.latent_dim)
         if self.noise == "uniform":
             return keras.random.uniform(shape, -1.0, 1.0, dtype="float32", seed=seed)
@@ -392,6 +392,7 @@ class GAN(ChecksInputs, PortableModel):
         Raises:
             ValueError: If `n` or `batch_size` is not a positive integer, or labels do not fit.
         """
+        n, batch_size = plain_numbers((n, batch_size))
         check_integer("n", n)
         check_integer("batch_size", batch_size)
         if self.num_classes is None and labels is not None:

@@ -14,8 +14,8 @@ import math
 
 import keras
 
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.layers import Maxout
-from kerasmodels.models.base import takes_numpy_numbers
 
 _LABEL_DIM = 50
 

@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 
 from kerasmodels import checkpoints
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.data_format import standardize_data_format
 from kerasmodels.layers import (
     BasicBlock,
@@ -25,7 +26,8 @@ from kerasmodels.layers import (
     Conv2D,
     SymmetricMaxPooling2D,
 )
-from kerasmodels.models.base import BaseModel, takes_numpy_numbers
+from kerasmodels.listing import strings_of
+from kerasmodels.models.base import BaseModel
 from kerasmodels.models.resnet_checks import check_arguments, check_images, read_image_shape
 from kerasmodels.models.resnet_sizes import DEFAULTS, SIZES, read_depth
 from kerasmodels.training.checked_inputs import ChecksInputs
@@ -213,7 +215,7 @@ class ResNet(ChecksInputs, BaseModel):
             include_top=include_top,
             num_classes=num_classes,
             pooling=pooling,
-            class_names=None if class_names is None else list(class_names),
+            class_names=None if class_names is None else strings_of("class_names", class_names),
             folded=folded,
             data_format=data_format,
         )

@@ -17,11 +17,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.checkpoints import sentence_transformers
 from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import MaskedAveragePooling
 from kerasmodels.listing import strings_of
-from kerasmodels.models.base import takes_numpy_numbers
 from kerasmodels.models.bert import SIZES
 from kerasmodels.models.bert_heads import _BertHead, _start
 

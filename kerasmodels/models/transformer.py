@@ -18,6 +18,7 @@ import numpy as np
 from keras import ops
 
 from kerasmodels import checkpoints, decoding
+from kerasmodels.arguments import takes_numpy_numbers
 from kerasmodels.decoding.inputs import as_array
 from kerasmodels.layers import (
     LayerNormalization,
@@ -28,7 +29,7 @@ from kerasmodels.layers import (
 )
 from kerasmodels.layers.feed_forward import get_activation, serialize_activation
 from kerasmodels.layers.positions import position_layers
-from kerasmodels.models.base import BaseModel, takes_numpy_numbers
+from kerasmodels.models.base import BaseModel
 from kerasmodels.models.named_inputs import NamedInputs, refuse_class_weight
 from kerasmodels.token_rules import TokenRules
 from kerasmodels.training.input_checks import check_labels
