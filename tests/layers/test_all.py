@@ -39,7 +39,6 @@ REQUIRED = {
 # These stand in for Keras's own, and take what Keras takes.
 STAND_INS = {
     "Dense",
-    "MultiHeadAttention",
     "LayerNormalization",
     "BatchNormalization",
     "Conv2D",
