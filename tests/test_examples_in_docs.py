@@ -37,7 +37,6 @@ BACKENDS = {
     "export/images.py image_classifier": SAVED_MODEL,
     "export/text.py text_model": SAVED_MODEL,
     "training/fit_on_replicas.py FitOnReplicas": ("tensorflow",),
-    "training/portable.py PortableModel 1": ("jax", "torch"),
     "README: Several devices, a cluster, a TPU 1": ("tensorflow",),
     "README: Several devices, a cluster, a TPU 2": ("jax",),
     "README: Several devices, a cluster, a TPU 3": ("jax",),

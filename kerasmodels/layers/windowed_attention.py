@@ -62,15 +62,15 @@ def windowed_attention(q, keys, values, key_mask, window, causal=False, **option
     if causal:
         allowed = ops.logical_and(allowed, near >= 0)
     mask = ops.logical_and(  # padding, inside and at both ends, is no key
-        allowed[None], flat(neighbours(key_mask), 3 * block)[:, None, :]
+        ops.expand_dims(allowed, 0), ops.expand_dims(flat(neighbours(key_mask), 3 * block), 1)
     )
     out = fused_attention(
         q_blocks,
         flat(neighbours(keys), 3 * block),
         flat(neighbours(values), 3 * block),
-        mask=mask[:, None],
+        mask=ops.expand_dims(mask, 1),
         **options,
     )
-    out = keep_rows(out, ops.any(mask, axis=-1)[..., None])
+    out = keep_rows(out, ops.any(mask, axis=-1, keepdims=True))
     out = ops.reshape(out, (-1, blocks * block, *values.shape[2:]))
     return out[:, :length]
