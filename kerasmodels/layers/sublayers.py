@@ -23,8 +23,9 @@ class KeepsSublayers(CallsAfterBuild):
 
     def after_build(self):
         """Looks at the layers as they are at first, then changes those that a config names."""
-        if not self.trainable:  # Keras tells the layers that are there when it is set
-            self.trainable = False
+        if not self.trainable:  # Keras told the layers of then; these came later
+            for layer in own_layers(self):
+                layer.trainable = False
         # These are written past Keras, which would look into them for layers.
         self.__dict__["_first_states"] = {path: _state(layer) for path, layer, _ in _walk(self)}
         self._restore_sublayers(self.__dict__.pop("_sublayers_to_restore", {}))

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -401,6 +402,11 @@ def test_configurations_are_inverse():
         assert marian.read_generation(written, generation) == arguments["generation"]
 
 
+@keras.saving.register_keras_serializable(package="tests")
+def own_activation(x):
+    return x
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -408,7 +414,7 @@ def test_configurations_are_inverse():
         dict(positions="learned", max_sequence_length=9),
         dict(layer_norm_epsilon=1e-6),
         dict(activation="elu"),
-        dict(activation=lambda x: x),
+        dict(activation=own_activation),
         dict(generation={"num_beams": 4, "length_rule": "gnmt"}),
     ],
 )

@@ -10,6 +10,7 @@ from keras import ops
 from kerasmodels.layers import MultiHeadAttention
 from tests.kit import (
     assert_close,
+    assert_equal,
     backend,
     compiled,
     contracts,
@@ -593,8 +594,9 @@ def test_the_fused_kernel_serves_wherever_it_can(options, call, fused, monkeypat
     assert bool(calls) == fused
 
 
-def test_a_causal_mask_alone_needs_no_mask_tensor(monkeypatch):
-    """The correction for empty rows costs nothing there: the kernel's own causal flag is used."""
+def test_a_causal_mask_alone_needs_no_correction(monkeypatch):
+    """Each query has a key: the kernel gets the causal flag alone, and on TensorFlow the mask that
+    Keras would make of it, since Keras makes it in a way that TFLite refuses."""
     calls, kernel = [], ops.dot_product_attention
 
     def counted(*args, **kwargs):
@@ -604,7 +606,11 @@ def test_a_causal_mask_alone_needs_no_mask_tensor(monkeypatch):
     monkeypatch.setattr(ops, "dot_product_attention", counted)
     x = normal(2, 5, 8)
     MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)
-    assert calls[0]["is_causal"] and calls[0].get("mask") is None
+    mask = calls[0].get("mask")
+    if backend() == "tensorflow":
+        assert_equal(mask, np.tri(5, dtype=bool)[None, None])
+    else:
+        assert calls[0]["is_causal"] and mask is None
 
 
 @pytest.mark.parametrize("scores", [False, True])
