@@ -7,6 +7,7 @@ from kerasmodels.data import BertTokenizer
 from kerasmodels.layers import PositionEmbedding, SegmentEmbedding, TokenEmbedding
 from kerasmodels.models.base import BaseModel
 from kerasmodels.models.bert_checks import check_shapes, check_tokenizer
+from kerasmodels.models.exported import ExportsItself
 from kerasmodels.models.named_inputs import NamedInputs
 
 
@@ -87,7 +88,7 @@ class _BertModel(_BertInputs, BaseModel):
 
 
 @keras.saving.register_keras_serializable(package="kerasmodels")
-class BertFeatures(_BertInputs, keras.Model):
+class BertFeatures(ExportsItself, _BertInputs, keras.Model):
     """What `Bert.features` returns: a functional model that looks at what it is given."""
 
     @property

@@ -127,7 +127,7 @@ def test_programs_go_with_their_decoder():
         return id(decoder), weakref.ref(decoder)
 
     number, gone = generated()
-    gc.collect()
+    gc.collect(2)
     assert gone() is None and number not in compiled._programs
 
 

@@ -125,6 +125,15 @@ def compiled(fn):
     return fn
 
 
+def called_once(fn, *arguments):
+    """What `fn` gives; JAX compiles it, since each eager call of a quantized layer would anew."""
+    if backend() == "jax":
+        import jax
+
+        fn = jax.jit(fn)
+    return fn(*arguments)
+
+
 def randomize(layer, seed=0, scale=0.2):
     """Move every weight away from its initial value, so that no bias stays 0 and no gain stays
     1."""
