@@ -316,7 +316,7 @@ def test_the_pronouncing_dictionary():
     sounds = data.Vocabulary.build([[s.rstrip("012") for s in p] for p in words.values()])
     assert len(letters) == 4 + 26 and len(sounds) == 4 + 39
     dataset = data.BucketedPairs(
-        letters.encode_batch(words),
+        letters.encode_batch(list(words)),
         sounds.encode_batch([s.rstrip("012") for s in p] for p in words.values()),
         tokens_per_batch=2560,
         vocabulary_size=(len(letters), len(sounds)),
