@@ -100,16 +100,17 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True)
-def same_start(monkeypatch):
+def same_start():
     """Seed every generator, and undo what a test may leave behind for the next one."""
     import keras
 
+    keras.utils.set_random_seed(20170612)
     # Keras looks for garbage whenever a layer loses a weight, as each does that is quantized: that
     # takes half a second each time.
     collect = gc.collect
-    monkeypatch.setattr(gc, "collect", lambda generation=0: collect(generation))
-    keras.utils.set_random_seed(20170612)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "collect", lambda generation=0: collect(generation))
+        yield
     keras.config.set_dtype_policy("float32")
     keras.utils.clear_session(free_memory=False)
 
