@@ -123,6 +123,17 @@ def test_a_model_of_parts_is_kept_too(tmp_path):
         assert states(clone) == states(model)
 
 
+def test_a_model_of_one_output_or_with_an_output_bias_is_kept(tmp_path):
+    pretraining, transformer = make("BertPretraining"), make("Transformer")
+    for whole, outputs in (
+        (pretraining, pretraining.output["mlm"]),
+        (transformer, transformer.output),
+    ):
+        model = keras.Model(whole.input, outputs)
+        assert_copy(saved(model, tmp_path), model, run(model))
+        assert states(keras.models.clone_model(model)) == states(model)
+
+
 def test_training_with_lora_goes_on_as_in_plain_keras(tmp_path):
     still = {**BERT, "dropout": 0.0, "attention_dropout": 0.0}
     model = models.BertClassifier(still, 3, dropout=0.0)
